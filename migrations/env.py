@@ -1,13 +1,12 @@
 """How Alembic reaches the database: as the owner, one migration at a time, each in its own transaction.
 
-The revisions grant rights to the application role, whose name they read from the setting ``holdfast.app_role``.
+The revisions grant rights to the application role and read its name from the setting ``holdfast.app_role``.
 """
 
 from typing import Any, NamedTuple
 
 from alembic import context
 from sqlalchemy import create_engine, make_url, text
-from sqlalchemy.dialects import postgresql
 from sqlalchemy.pool import NullPool
 
 from settings import settings
@@ -20,7 +19,7 @@ MIGRATION_LOCK = 4_865_921_310_774_013_501
 MIGRATION_LOCK_TIMEOUT = "10min"
 
 OPTIONS: dict[str, Any] = {
-    "target_metadata": None,  # revisions are written by hand; history must not change when the tables of today do
+    "target_metadata": None,  # revisions are written by hand: history must not change when today's tables do
     "transaction_per_migration": True,
     "compare_type": True,
 }
@@ -42,11 +41,6 @@ def target() -> Target:
     return Target(settings().sqlalchemy_owner_url, application_role)
 
 
-def set_application_role(role: str) -> Any:
-    """The statement that tells the revisions who the application is, until the session ends."""
-    return text("SELECT set_config('holdfast.app_role', :role, false)").bindparams(role=role)
-
-
 def migrate() -> None:
     """Run the revisions on the database."""
     url = make_url(target().owner_url).set(drivername="postgresql+psycopg")
@@ -55,8 +49,9 @@ def migrate() -> None:
         connection.execute(text(f"SET lock_timeout = '{MIGRATION_LOCK_TIMEOUT}'"))
         connection.execute(text("SELECT pg_advisory_lock(:lock)"), {"lock": MIGRATION_LOCK})
         connection.execute(text(f"SET lock_timeout = '{LOCK_TIMEOUT}'"))
-        connection.execute(set_application_role(target().application_role))
-        connection.commit()  # the settings and the advisory lock are the session's; each revision begins its own
+        role = {"role": target().application_role}
+        connection.execute(text("SELECT set_config('holdfast.app_role', :role, false)"), role)
+        connection.commit()  # settings and lock are the session's; each revision begins its own transaction
         context.configure(connection=connection, **OPTIONS)
         with context.begin_transaction():
             context.run_migrations()
@@ -66,10 +61,8 @@ def print_sql() -> None:
     """Print the revisions as one script (``alembic upgrade head --sql``)."""
     context.configure(dialect_name="postgresql", **OPTIONS)
     with context.begin_transaction():
-        role = set_application_role(target().application_role)
-        context.execute(
-            role.compile(dialect=postgresql.dialect(), compile_kwargs={"literal_binds": True}).string
-        )
+        role = target().application_role.replace("'", "''")
+        context.get_context().impl.static_output(f"SELECT set_config('holdfast.app_role', '{role}', false);")
         context.run_migrations()
 
 

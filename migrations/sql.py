@@ -8,10 +8,10 @@ VERSIONS = Path(__file__).parent / "versions"
 
 
 def run_sql_file(name: str) -> None:
-    """Run a file of ``versions/``, for example ``0001_create_tables.up.sql``, in the revision's transaction.
+    """Run a file of ``versions/``, such as ``0001_create_tables.up.sql``, in the revision's transaction.
 
-    Past ``op.execute``, which would read ``:word`` as a bind parameter; with ``no_parameters``, psycopg leaves every
-    ``%`` alone and sends many statements at once. In ``--sql`` mode the file is printed.
+    Past ``op.execute``, which would read ``:word`` as a bind parameter. With ``no_parameters``, psycopg
+    leaves every ``%`` alone and sends many statements at once. In ``--sql`` mode the file is printed.
     """
     statements = (VERSIONS / name).read_text(encoding="utf-8")
     context = op.get_context()
