@@ -1,0 +1,87 @@
+"""Both servers of DIR together: started, migrated, described in DIR/env, stopped."""
+
+from pathlib import Path
+from typing import Self
+
+from embedded.binaries import binaries_for, remove_unused_copies
+from embedded.directory import locked, open_directory, write_env
+from embedded.migrate import migrate
+from embedded.postgres import APPLICATION, OWNER, PostgresServer
+from embedded.processes import Account
+from embedded.valkey import ValkeyServer
+
+DEFAULT_ACCOUNT = "nobody"
+
+
+class Servers:
+    """PostgreSQL and Valkey of one directory. Made without starting anything; see ``start``."""
+
+    def __init__(self, directory: Path, account_name: str = DEFAULT_ACCOUNT) -> None:
+        """Look at ``directory``, making it if need be.
+
+        Raises:
+            EmbeddedError: it cannot be used, or the servers' programs are not installed.
+        """
+        self.root = open_directory(directory)
+        account = Account.for_servers(account_name)
+        binaries = binaries_for(self.root, account)
+        self.postgres = PostgresServer(self.root, account, binaries)
+        self.valkey = ValkeyServer(self.root, account, binaries)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What a program needs to use the servers, by the names that settings.py reads."""
+        return {
+            "DATABASE_URL": self.postgres.url(APPLICATION),
+            "DATABASE_OWNER_URL": self.postgres.url(OWNER),
+            "REDIS_URL": self.valkey.url,
+            "STORAGE_URL": (self.root / "documents").as_uri(),
+        }
+
+    @property
+    def running(self) -> bool:
+        """Whether both run."""
+        return self.postgres.running and self.valkey.running
+
+    def start(self, postgres_port: int | None = None, valkey_port: int | None = None) -> bool:
+        """Start what does not run, make what is missing, migrate, write DIR/env; False when both ran.
+
+        On any failure, what this call started is stopped again.
+
+        Raises:
+            EmbeddedError: one line on what is wrong and what to do.
+        """
+        started = []
+        try:
+            for server, port in ((self.postgres, postgres_port), (self.valkey, valkey_port)):
+                if server.start(port):
+                    started.append(server)
+            self.postgres.prepare()
+            migrate(self.postgres.url(OWNER), APPLICATION)
+            write_env(self.root, self.env)
+        except BaseException:
+            for server in started:
+                server.stop()
+            raise
+        return bool(started)
+
+    def stop(self) -> bool:
+        """Stop both cleanly; False when none ran."""
+        stopped = [self.valkey.stop(), self.postgres.stop()]
+        remove_unused_copies(self.root)
+        return any(stopped)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def start(directory: Path, account_name: str = DEFAULT_ACCOUNT) -> Servers:
+    """Servers of ``directory``, up and migrated. Stop them with ``stop``, or use them in a ``with``."""
+    root = open_directory(directory)
+    with locked(root):
+        servers = Servers(root, account_name)
+        servers.start()
+    return servers
