@@ -31,7 +31,7 @@ CHARACTER_TYPE = "C.UTF-8"
 
 PARAMETERS = {
     "listen_addresses": LOOPBACK,
-    "unix_socket_directories": "",  # a socket's path is too long below a deep DIR; loopback and passwords serve
+    "unix_socket_directories": "",  # its path would be too long below a deep DIR; loopback and passwords serve
     "max_connections": "100",
     "shared_buffers": "64MB",
     "max_wal_size": "256MB",
