@@ -27,7 +27,9 @@ class Settings(BaseSettings):
 
     model_config = {"extra": "ignore", "frozen": True}
 
-    database_url: SecretStr = Field(description="PostgreSQL of the application role: postgresql://user:password@host/db")
+    database_url: SecretStr = Field(
+        description="PostgreSQL of the application role: postgresql://user:password@host/db"
+    )
     database_owner_url: SecretStr | None = Field(None, description="role that migrates; default: database_url")
     redis_url: SecretStr = Field(description="broker: redis://:password@host:port/0, or rediss:// outside the host")
     storage_url: str = Field(description="where uploaded bytes are kept: file:///folder or s3://bucket/prefix")

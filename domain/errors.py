@@ -107,9 +107,8 @@ class NothingToCancel(DomainError):
 class DocumentBusy(DomainError):
     """The document kept changing under a whole-document operation."""
 
-    def __init__(self, document_id: int) -> None:
-        super().__init__(f"document {document_id} kept changing while it was being locked: try again")
-        self.document_id = document_id
+    def __init__(self, document: object) -> None:
+        super().__init__(f"document {document} kept changing while it was being locked: try again")
 
 
 __all__ = [

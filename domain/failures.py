@@ -44,7 +44,12 @@ class StageFailed(Exception):
 
 _SECRETS = (
     # The scheme may follow: "Authorization: Bearer abc", "authorization=abc", "'Authorization': 'Basic abc'".
-    (re.compile(r"(?i)(authorization['\"]?\s*[:=]\s*['\"]?)(?:(?:bearer|basic|token|aws4-hmac-sha256)\s+)?[^\s'\",;]+"), r"\1***"),
+    (
+        re.compile(
+            r"(?i)(authorization['\"]?\s*[:=]\s*['\"]?)(?:(?:bearer|basic|token|aws4-hmac-sha256)\s+)?[^\s'\",;]+"
+        ),
+        r"\1***",
+    ),
     (re.compile(r"(?i)\b(bearer\s+)[a-z0-9._~+/=-]{8,}"), r"\1***"),
     (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^\s/@'\"]+@"), r"\1***@"),
     # Signed URLs of S3, GCS and Azure, and the common names of credentials in a query string.

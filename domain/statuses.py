@@ -57,5 +57,4 @@ class Task(StrEnum):
     EMBED = "embed"  # EMBEDDING, STORING
 
 
-LIVE_JOB = (JobStatus.PENDING, JobStatus.PROCESSING)
 STAGES = (VersionStatus.PARSING, VersionStatus.CHUNKING, VersionStatus.EMBEDDING, VersionStatus.STORING)

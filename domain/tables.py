@@ -5,6 +5,7 @@ Keys, checks, defaults and indexes are in ``migrations/versions``; a test holds 
 
 from datetime import datetime, timedelta
 from decimal import Decimal
+from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from pgvector.sqlalchemy import VECTOR
 from sqlalchemy import (
     ARRAY,
     BigInteger,
+    BindParameter,
     Column,
     Computed,
     DateTime,
@@ -24,8 +26,11 @@ from sqlalchemy import (
     Text,
     TypedColumns,
     Uuid,
+    literal,
 )
 from sqlalchemy.dialects.postgresql import JSONB
+
+from domain.statuses import JobStatus
 
 metadata = MetaData()
 
@@ -218,3 +223,11 @@ processing_failures = Table("processing_failures", metadata, ProcessingFailureCo
 notifications = Table("notifications", metadata, NotificationColumns)
 workers = Table("workers", metadata, WorkerColumns)
 claim_hints = Table("claim_hints", metadata, ClaimHintColumns)
+
+
+def inline(status: StrEnum) -> BindParameter[str]:
+    """A status written into the SQL: behind a parameter the planner cannot prove that a partial index applies."""
+    return literal(status.value, Text, literal_execute=True)
+
+
+JOB_IS_LIVE = jobs.c.status.in_([inline(JobStatus.PENDING), inline(JobStatus.PROCESSING)])

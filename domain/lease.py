@@ -1,0 +1,52 @@
+"""Renew the leases of the stages a worker runs."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from sqlalchemy import Connection, func, select, tuple_, update
+
+from domain.held import Claim
+from domain.statuses import JobStatus
+from domain.tables import attempts, jobs
+
+
+def extend_leases(connection: Connection, claims: Sequence[Claim], lease: timedelta) -> list[Claim]:
+    """Renew the run leases of these claims; return the claims that are lost.
+
+    A row that another transaction holds right now is passed over: it is neither renewed nor lost, and the next
+    renewal comes a sixth of a lease later. An expired lease is never revived. A claim that waits for its stage
+    to begin keeps its dispatch lease.
+    """
+    if not claims:
+        return []
+    wanted = [(claim.job_id, claim.token) for claim in claims]
+    held = (
+        select(jobs.c.id)
+        .where(
+            tuple_(jobs.c.id, jobs.c.claim_token).in_(wanted),
+            jobs.c.lease_expires_at > func.clock_timestamp(),
+        )
+        .order_by(jobs.c.id)
+        .with_for_update(key_share=True, skip_locked=True)
+        .cte("held")
+    )
+    begun = select(attempts.c.job_id).where(
+        attempts.c.claim_token.in_([claim.token for claim in claims]),
+        attempts.c.stage_started_at.is_not(None),
+    )
+    connection.execute(
+        update(jobs)
+        .where(jobs.c.id.in_(select(held.c.id)), jobs.c.id.in_(begun))
+        .values(lease_expires_at=func.greatest(jobs.c.lease_expires_at, func.clock_timestamp() + lease))
+    )
+    # Read after the renewal: a row that was skipped because its owner is just writing to it still holds.
+    holding = set(
+        connection.execute(
+            select(jobs.c.claim_token).where(
+                tuple_(jobs.c.id, jobs.c.claim_token).in_(wanted),
+                jobs.c.status == JobStatus.PROCESSING,
+                jobs.c.lease_expires_at > func.clock_timestamp(),
+            )
+        ).scalars()
+    )
+    return [claim for claim in claims if claim.token not in holding]

@@ -1,0 +1,239 @@
+"""Record what a stage made: its output and the step to the next stage are one transaction."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pgvector import Vector
+from pgvector.sqlalchemy import VECTOR
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    Integer,
+    Text,
+    cast,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import insert as insert_or_skip
+
+from domain.claim import DISPATCH_LEASE
+from domain.held import Claim, lock_held_job
+from domain.statuses import VersionStatus
+from domain.tables import attempts, chunks, embeddings, jobs, parsed_texts, versions
+
+
+class Parsed(Protocol):
+    """What the parse stage made of a document."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def page_starts(self) -> Sequence[int]: ...  # offset of each page's first character; empty without pages
+    @property
+    def title(self) -> str | None: ...
+    @property
+    def metadata(self) -> Mapping[str, Any]: ...
+    @property
+    def media_type(self) -> str: ...
+
+
+class Chunk(Protocol):
+    """A passage of the parsed text: ``text[char_start:char_end]``, exactly."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def char_start(self) -> int: ...
+    @property
+    def char_end(self) -> int: ...
+    @property
+    def page_no(self) -> int | None: ...
+    @property
+    def token_count(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedText:
+    """The stored text that chunking works on."""
+
+    text: str
+    page_starts: tuple[int, ...]
+    media_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkToEmbed:
+    """A chunk that has no embedding of its version's model yet."""
+
+    id: int
+    chunk_no: int
+    text: str
+    token_count: int
+
+
+def record_parsed(connection: Connection, claim: Claim, parsed: Parsed, content_sha256: str, size_bytes: int) -> None:
+    """Store the parsed text: PARSING → CHUNKING.
+
+    Args:
+        content_sha256: of the bytes that were read, in hex; fixed for the version from now on.
+
+    Raises:
+        NotFound, AttemptConflict, AttemptNotCurrent, ClaimLost: the claim does not hold.
+    """
+    job, _ = lock_held_job(connection, claim)
+    connection.execute(
+        insert(parsed_texts).values(
+            version_id=job.version_id,
+            text=parsed.text,
+            page_starts=list(parsed.page_starts),
+            title=parsed.title,
+            metadata_=dict(parsed.metadata),
+        )
+    )
+    connection.execute(
+        update(versions)
+        .where(versions.c.id == job.version_id)
+        .values(
+            status=VersionStatus.CHUNKING,
+            content_sha256=content_sha256,
+            size_bytes=size_bytes,
+            media_type=parsed.media_type,
+        )
+    )
+
+
+def load_parsed(connection: Connection, version_id: int) -> ParsedText:
+    """The version's parsed text."""
+    row = connection.execute(
+        select(parsed_texts.c.text, parsed_texts.c.page_starts, versions.c.media_type)
+        .join(versions, versions.c.id == parsed_texts.c.version_id)
+        .where(parsed_texts.c.version_id == version_id)
+    ).one()
+    return ParsedText(row.text, tuple(row.page_starts), row.media_type or "text/plain")
+
+
+def record_chunks(connection: Connection, claim: Claim, made: Sequence[Chunk]) -> None:
+    """Store the chunks, in order: CHUNKING → EMBEDDING.
+
+    The attempt then waits for its embed message as a fresh claim does: not begun, with a dispatch lease.
+
+    Raises:
+        NotFound, AttemptConflict, AttemptNotCurrent, ClaimLost: the claim does not hold.
+    """
+    job, _ = lock_held_job(connection, claim)
+    # One statement, so that the triggers count and check the version once, not once a row.
+    rows = (
+        func.unnest(
+            cast(literal([chunk.text for chunk in made]), ARRAY(Text)),
+            cast(literal([chunk.char_start for chunk in made]), ARRAY(Integer)),
+            cast(literal([chunk.char_end for chunk in made]), ARRAY(Integer)),
+            cast(literal([chunk.page_no for chunk in made]), ARRAY(Integer)),
+            cast(literal([chunk.token_count for chunk in made]), ARRAY(Integer)),
+            cast(literal([hashlib.sha256(chunk.text.encode()).hexdigest() for chunk in made]), ARRAY(Text)),
+        )
+        .table_valued(
+            "text", "char_start", "char_end", "page_no", "token_count", "text_sha256", with_ordinality="chunk_no"
+        )
+        .render_derived()
+    )
+    connection.execute(
+        insert(chunks).from_select(
+            [
+                "version_id",
+                "chunk_no",
+                "text",
+                "char_start",
+                "char_end",
+                "page_no",
+                "token_count",
+                "text_sha256",
+            ],
+            select(
+                literal(job.version_id, BigInteger),
+                cast(rows.c.chunk_no - 1, Integer),
+                *(rows.c[name] for name in ("text", "char_start", "char_end", "page_no", "token_count", "text_sha256")),
+            ).order_by(rows.c.chunk_no),
+        )
+    )
+    connection.execute(update(versions).where(versions.c.id == job.version_id).values(status=VersionStatus.EMBEDDING))
+    connection.execute(
+        update(attempts)
+        .where(attempts.c.id == claim.attempt_id, attempts.c.claim_token == claim.token)
+        .values(stage_started_at=None)
+    )
+    connection.execute(
+        update(jobs)
+        .where(jobs.c.id == claim.job_id, jobs.c.claim_token == claim.token)
+        .values(lease_expires_at=func.greatest(jobs.c.lease_expires_at, func.clock_timestamp() + DISPATCH_LEASE))
+    )
+
+
+def load_chunks_without_embedding(connection: Connection, version_id: int) -> list[ChunkToEmbed]:
+    """The chunks that still need their embedding, in order: a retry pays only for these."""
+    rows = connection.execute(
+        select(chunks.c.id, chunks.c.chunk_no, chunks.c.text, chunks.c.token_count)
+        .join(versions, versions.c.id == chunks.c.version_id)
+        .where(
+            chunks.c.version_id == version_id,
+            ~select(embeddings.c.chunk_id)
+            .where(embeddings.c.chunk_id == chunks.c.id, embeddings.c.model_id == versions.c.model_id)
+            .exists(),
+        )
+        .order_by(chunks.c.chunk_no)
+    )
+    return [ChunkToEmbed(row.id, row.chunk_no, row.text, row.token_count) for row in rows]
+
+
+def record_embeddings(connection: Connection, claim: Claim, chunk_ids: Sequence[int], vectors: Sequence[Any]) -> bool:
+    """Store a batch of embeddings; with the last one EMBEDDING → STORING. Return whether it was the last.
+
+    A chunk that has its embedding already is passed over, so that a batch sent twice is stored once.
+
+    Args:
+        vectors: one per chunk id, in the same order, each as long as the model's dimensions.
+
+    Raises:
+        NotFound, AttemptConflict, AttemptNotCurrent, ClaimLost: the claim does not hold.
+    """
+    job, _ = lock_held_job(connection, claim)
+    model_id = select(versions.c.model_id).where(versions.c.id == job.version_id).scalar_subquery()
+    if len(chunk_ids) != len(vectors):
+        raise ValueError(f"{len(chunk_ids)} chunks with {len(vectors)} vectors")
+    if len(chunk_ids) > 0:
+        rows = (
+            func.unnest(
+                cast(literal(list(chunk_ids)), ARRAY(BigInteger)),
+                cast(literal([Vector(vector).to_text() for vector in vectors]), ARRAY(Text)),
+            )
+            .table_valued("chunk_id", "vector")
+            .render_derived()
+        )
+        connection.execute(
+            insert_or_skip(embeddings)
+            .from_select(
+                ["chunk_id", "model_id", "version_id", "owner_id", "embedding"],
+                select(
+                    rows.c.chunk_id,
+                    model_id,
+                    literal(job.version_id, BigInteger),
+                    literal(job.owner_id, Text),
+                    cast(rows.c.vector, VECTOR),
+                ),
+            )
+            .on_conflict_do_nothing(index_elements=["chunk_id", "model_id"])
+        )
+    version = connection.execute(
+        select(versions.c.status, versions.c.chunk_count, versions.c.embedding_count).where(
+            versions.c.id == job.version_id
+        )
+    ).one()
+    complete = version.embedding_count == version.chunk_count
+    if complete and version.status == VersionStatus.EMBEDDING:
+        connection.execute(update(versions).where(versions.c.id == job.version_id).values(status=VersionStatus.STORING))
+    return bool(complete)

@@ -1,0 +1,66 @@
+"""Retry a version by hand, from the stage where it stopped."""
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from domain.errors import NotFound, NotRetryable
+from domain.held import lock_document, lock_job, lock_version
+from domain.statuses import DocumentStatus, EmbeddingStatus, VersionStatus
+from domain.tables import documents, embeddings, jobs, versions
+
+
+def retry_version(connection: Connection, version_id: int) -> int:
+    """Give the newest version of a document, FAILED or CANCELLED, a new job; return its id.
+
+    It goes on at the stage where it stopped and uses the vectors it has: text, chunks and embeddings are kept.
+    Its budget of retries is the old job's, from zero. Locks the last job, the version and the document.
+
+    Raises:
+        NotFound: there is no such version.
+        NotRetryable: it is not FAILED or CANCELLED, not the newest, or its document is deleted.
+    """
+    last_job = connection.execute(
+        select(func.max(jobs.c.id)).where(jobs.c.version_id == version_id)
+    ).scalar_one_or_none()
+    if last_job is None:
+        raise NotFound("version", version_id)
+    job = lock_job(connection, last_job)
+    version = lock_version(connection, version_id)
+    document = lock_document(connection, version.document_id)
+    newest = connection.execute(
+        select(versions.c.id)
+        .where(versions.c.document_id == document.id)
+        .order_by(versions.c.version_no.desc())
+        .limit(1)
+    ).scalar_one()
+    if document.status == DocumentStatus.DELETED:
+        raise NotRetryable(version_id, f"document {document.id} is deleted; add it again")
+    if newest != version_id:
+        raise NotRetryable(version_id, f"version {newest} of document {document.id} is newer")
+    if version.status not in (VersionStatus.FAILED, VersionStatus.CANCELLED):
+        now = "already searchable" if version.status == VersionStatus.INDEXED else "already waiting or running"
+        raise NotRetryable(version_id, f"it is {now} ({version.status})")
+
+    new_job = connection.execute(
+        insert(jobs)
+        .values(
+            version_id=version_id,
+            document_id=document.id,
+            owner_id=document.owner_id,
+            max_retry_count=job.max_retry_count,
+        )
+        .returning(jobs.c.id)
+    ).scalar_one()
+    # After its job, so that the MANUAL_RETRY event names the new one.
+    connection.execute(update(versions).where(versions.c.id == version_id).values(status=version.stopped_stage))
+    connection.execute(
+        update(embeddings)
+        .where(embeddings.c.version_id == version_id, embeddings.c.status == EmbeddingStatus.STALE)
+        .values(status=EmbeddingStatus.ACTIVE)
+    )
+    if document.status != DocumentStatus.INDEXED:
+        connection.execute(
+            update(documents)
+            .where(documents.c.id == document.id, documents.c.status != DocumentStatus.PENDING)
+            .values(status=DocumentStatus.PENDING)
+        )
+    return new_job
