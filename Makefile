@@ -1,0 +1,51 @@
+# Everything starts from a clone with Python 3.11 or newer, pip and make; see README.md.
+
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DIR ?= .holdfast
+UV_VERSION := 0.13.9
+export UV_PYTHON_DOWNLOADS := never
+export UV_LINK_MODE := copy
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up test check lock clean
+
+help: ## Show what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-8s %s\n", $$1, $$2 }'
+
+setup: $(READY) ## Make .venv from requirements.lock
+
+# The newest Python there is; each is tried, since a name on the path may be a shim of a version that is not there.
+$(READY): requirements.lock pyproject.toml
+	@test -x $(BIN)/python || { for python in $(PYTHON) python3.13 python3.12 python3.11 python3 python; do \
+	    "$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && "$$python" -m venv $(VENV) && exit 0; \
+	done; echo "Holdfast needs Python 3.11 or newer with venv and pip (Debian: apt install python3-venv)." >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@$(BIN)/uv pip install --quiet --require-hashes --requirement requirements.lock
+	@$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $(READY)
+
+demo: $(READY) ## Watch documents become searchable, one be retried and two fail, in a minute
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m demo
+
+up: $(READY) ## Servers, a worker and Flower until Ctrl-C; data in DIR (default .holdfast)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m embedded run --flower --dir "$(DIR)"
+
+test: check ## Run every check and test
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
+
+check: $(READY) ## Formatter, linter, types, import rules, SQL lint
+	@$(BIN)/ruff format --check --quiet . || { echo "Run $(BIN)/ruff format ." >&2; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo || $(BIN)/lint-imports
+	@$(BIN)/squawk migrations/versions/*.sql
+
+lock: $(READY) ## Resolve pyproject.toml anew into requirements.lock: hashes, no addresses
+	@$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --all-extras --universal --python-version 3.11 \
+	    --generate-hashes --no-header --no-annotate --no-emit-index-url --output-file requirements.lock
+
+clean: ## Remove .venv and caches; data folders stay
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
