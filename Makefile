@@ -31,7 +31,7 @@ demo: $(READY) ## Watch documents become searchable, one be retried and two fail
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m demo
 
 up: $(READY) ## Servers, a worker and Flower until Ctrl-C; data in DIR (default .holdfast)
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m embedded run --flower --dir "$(DIR)"
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m embedded run --dir "$(DIR)" -- $(CURDIR)/$(BIN)/python -m embedded.desk
 
 test: check ## Run every check and test
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
