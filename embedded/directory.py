@@ -42,6 +42,15 @@ def open_directory(path: Path) -> Path:
         raise explain_os_error(error, root) from None
 
 
+def find_directory(path: Path) -> Path | None:
+    """DIR, if servers were ever started there; nothing is made."""
+    root = path.expanduser().absolute()
+    try:
+        return root.resolve() if (root / "lock").exists() else None
+    except OSError as error:
+        raise explain_os_error(error, root) from None
+
+
 def make_private_folder(path: Path) -> None:
     """Make a folder that only this user can enter, unless it is there already."""
     if not path.is_dir():
@@ -61,9 +70,7 @@ def locked(root: Path) -> Iterator[None]:
         raise explain_os_error(error, root) from None
     try:
         if not take_lock(descriptor, LOCK_LIMIT_SECONDS):
-            raise EmbeddedError(
-                f"another command is still busy in {root}; wait for it or end it, and try again."
-            )
+            raise EmbeddedError(f"another command is still busy in {root}; wait for it or end it, and try again.")
         yield
     finally:
         os.close(descriptor)

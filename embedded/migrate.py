@@ -32,8 +32,6 @@ def migrate(owner_url: str, application_role: str) -> None:
     try:
         command.upgrade(config, "head")
     except CommandError as error:
-        raise EmbeddedError(
-            f"the database cannot be migrated: {error}; is this an older Holdfast?"
-        ) from error
+        raise EmbeddedError(f"the database cannot be migrated: {error}; is this an older Holdfast?") from error
     except SQLAlchemyError as error:
         raise EmbeddedError(f"the database cannot be migrated: {str(error).splitlines()[0]}") from error

@@ -31,7 +31,7 @@ CHARACTER_TYPE = "C.UTF-8"
 
 PARAMETERS = {
     "listen_addresses": LOOPBACK,
-    "unix_socket_directories": "",  # its path would be too long below a deep DIR; loopback and passwords serve
+    "unix_socket_directories": "",  # its path would be too long in a deep DIR; loopback and passwords serve
     "max_connections": "100",
     "shared_buffers": "64MB",
     "max_wal_size": "256MB",
@@ -88,13 +88,9 @@ class PostgresServer(Server):
             for role in (OWNER, APPLICATION):
                 if connection.execute("SELECT FROM pg_roles WHERE rolname = %s", [role]).fetchone() is None:
                     statement = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}")
-                    connection.execute(
-                        statement.format(sql.Identifier(role), sql.Literal(self.password(role)))
-                    )
+                    connection.execute(statement.format(sql.Identifier(role), sql.Literal(self.password(role))))
             self.create_database(connection, DATABASE)
-            found = connection.execute(
-                "SELECT datctype FROM pg_database WHERE datname = %s", [DATABASE]
-            ).fetchone()
+            found = connection.execute("SELECT datctype FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
             if found is None or found[0] != CHARACTER_TYPE:
                 raise EmbeddedError(
                     f"{self.data} has LC_CTYPE {found[0] if found else None}, not {CHARACTER_TYPE}: trigram "
@@ -105,9 +101,7 @@ class PostgresServer(Server):
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
 
     @staticmethod
-    def create_database(
-        connection: psycopg.Connection[TupleRow], name: str, template: str = "template1"
-    ) -> None:
+    def create_database(connection: psycopg.Connection[TupleRow], name: str, template: str = "template1") -> None:
         """Make a database of the owner that the application may connect to, unless it is there."""
         names = {
             "database": sql.Identifier(name),
@@ -142,7 +136,7 @@ class PostgresServer(Server):
                 os.fchown(password_file.fileno(), self.account.uid, self.account.gid)
             made = subprocess.run(  # noqa: S603
                 [
-                    self.binaries.postgres_bin / "initdb",
+                    self.binaries().postgres_bin / "initdb",
                     f"--pgdata={self._path(new, folder)}",
                     f"--username={SUPERUSER}",
                     f"--pwfile=/dev/fd/{password_file.fileno()}",
@@ -171,7 +165,7 @@ class PostgresServer(Server):
 
     def _check_version(self) -> None:
         program = subprocess.run(  # noqa: S603
-            [self.binaries.postgres_bin / "postgres", "--version"], capture_output=True, text=True, check=True
+            [self.binaries().postgres_bin / "postgres", "--version"], capture_output=True, text=True, check=True
         ).stdout.split()[-1]
         try:
             made_by = (self.data / "PG_VERSION").read_text().strip()
@@ -192,7 +186,7 @@ class PostgresServer(Server):
 
     def _spawn(self, port: int, folder: int) -> Process:
         command = [
-            str(self.binaries.postgres_bin / "postgres"),
+            str(self.binaries().postgres_bin / "postgres"),
             "-D",
             self._path(self.data, folder),
             "-c",
@@ -223,9 +217,7 @@ class PostgresServer(Server):
         By its descriptor when it runs as another user than we: the folder may lie below directories that are
         closed to that user, such as root's home, and nobody's permissions are changed for it.
         """
-        return (
-            f"/proc/self/fd/{folder}" if self.account is not None and sys.platform == "linux" else str(path)
-        )
+        return f"/proc/self/fd/{folder}" if self.account is not None and sys.platform == "linux" else str(path)
 
     def _ready(self, process: Process, port: int) -> bool:
         try:

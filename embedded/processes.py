@@ -109,9 +109,7 @@ class Account:
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
-            raise EmbeddedError(
-                f"there is no user {name!r} to run the servers as; name one with --user."
-            ) from None
+            raise EmbeddedError(f"there is no user {name!r} to run the servers as; name one with --user.") from None
         if entry.pw_uid == 0:
             raise EmbeddedError("PostgreSQL does not run as root; name another user with --user.")
         return cls(name, entry.pw_uid, entry.pw_gid)

@@ -7,7 +7,7 @@ import signal
 import socket
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,8 @@ class Server(ABC):
     title: str  # for people
     stop_signals: Sequence[tuple[signal.Signals, float]]  # each with the seconds it is given
 
-    def __init__(self, root: Path, account: Account | None, binaries: Binaries) -> None:
+    def __init__(self, root: Path, account: Account | None, binaries: Callable[[], Binaries]) -> None:
+        """Look at what DIR remembers; ``binaries`` is asked for programs when one must be started."""
         self.root = root
         self.account = account
         self.binaries = binaries

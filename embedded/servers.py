@@ -1,32 +1,35 @@
 """Both servers of DIR together: started, migrated, described in DIR/env, stopped."""
 
+from functools import cache, partial
 from pathlib import Path
 from typing import Self
 
 from embedded.binaries import binaries_for, remove_unused_copies
 from embedded.directory import locked, open_directory, write_env
-from embedded.migrate import migrate
 from embedded.postgres import APPLICATION, OWNER, PostgresServer
 from embedded.processes import Account
+from embedded.usage import Usage
 from embedded.valkey import ValkeyServer
-
-DEFAULT_ACCOUNT = "nobody"
 
 
 class Servers:
     """PostgreSQL and Valkey of one directory. Made without starting anything; see ``start``."""
 
-    def __init__(self, directory: Path, account_name: str = DEFAULT_ACCOUNT) -> None:
-        """Look at ``directory``, making it if need be.
+    def __init__(self, root: Path, account_name: str | None = None) -> None:
+        """Look at what ``root``, a directory that ``open_directory`` gave, remembers.
+
+        Args:
+            account_name: the user to run the servers as when this program is root; default: as before, or
+                ``nobody``. A plain user's servers run as himself.
 
         Raises:
-            EmbeddedError: it cannot be used, or the servers' programs are not installed.
+            EmbeddedError: the directory or the account cannot be used.
         """
-        self.root = open_directory(directory)
-        account = Account.for_servers(account_name)
-        binaries = binaries_for(self.root, account)
-        self.postgres = PostgresServer(self.root, account, binaries)
-        self.valkey = ValkeyServer(self.root, account, binaries)
+        self.root = root
+        account = Account.for_servers(Usage(root).account_name(account_name))
+        binaries = cache(partial(binaries_for, root, account))
+        self.postgres = PostgresServer(root, account, binaries)
+        self.valkey = ValkeyServer(root, account, binaries)
 
     @property
     def env(self) -> dict[str, str]:
@@ -46,11 +49,13 @@ class Servers:
     def start(self, postgres_port: int | None = None, valkey_port: int | None = None) -> bool:
         """Start what does not run, make what is missing, migrate, write DIR/env; False when both ran.
 
-        On any failure, what this call started is stopped again.
+        The caller has locked DIR. On any failure, what this call started is stopped again.
 
         Raises:
             EmbeddedError: one line on what is wrong and what to do.
         """
+        from embedded.migrate import migrate  # Alembic takes a second to import; stopping needs none of it
+
         started = []
         try:
             for server, port in ((self.postgres, postgres_port), (self.valkey, valkey_port)):
@@ -78,10 +83,11 @@ class Servers:
         self.stop()
 
 
-def start(directory: Path, account_name: str = DEFAULT_ACCOUNT) -> Servers:
-    """Servers of ``directory``, up and migrated. Stop them with ``stop``, or use them in a ``with``."""
+def start(directory: Path, account_name: str | None = None) -> Servers:
+    """Servers of ``directory``, up and migrated, until somebody stops them; a ``with`` does at its end."""
     root = open_directory(directory)
     with locked(root):
         servers = Servers(root, account_name)
         servers.start()
+        Usage(root).keep(True)
     return servers

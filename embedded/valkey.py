@@ -49,7 +49,7 @@ class ValkeyServer(Server):
         reading, writing = os.pipe()
         try:
             process = spawn(
-                [self.binaries.valkey_server, "-"],
+                [self.binaries().valkey_server, "-"],
                 log=self.log,
                 env=server_environment(),
                 cwd=self.data,
