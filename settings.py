@@ -25,7 +25,7 @@ class SettingsInvalid(SystemExit):
 class Settings(BaseSettings):
     """Every setting of Holdfast, by the name of its environment variable in lower case."""
 
-    model_config = {"extra": "ignore", "frozen": True}
+    model_config = {"extra": "ignore", "frozen": True, "env_ignore_empty": True}
 
     database_url: SecretStr = Field(
         description="PostgreSQL of the application role: postgresql://user:password@host/db"

@@ -178,7 +178,7 @@ class PostgresServer(Server):
                 f"{self.data} was made by PostgreSQL {made_by}, and this is {program}: start in another "
                 f"--dir, and bring the data over with pg_dump of PostgreSQL {made_by}."
             )
-        if SUPERUSER not in self._record.get("passwords", {}):
+        if SUPERUSER not in self.record.get("passwords", {}):
             raise EmbeddedError(
                 f"the passwords of {self.data} are gone ({self._record_file}); restore that file, "
                 "or choose another --dir."

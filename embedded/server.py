@@ -20,6 +20,9 @@ from embedded.processes import POLL_SECONDS, Account, Process
 # Recovery after a crash replays at most max_wal_size of log; Valkey reads its whole append-only file.
 START_LIMIT_SECONDS = 120.0
 
+# The children of a server that was killed notice its end and follow.
+DATA_LOCK_SECONDS = 30.0
+
 # Below the ports that the system gives to outgoing connections (32768 up): among those, a client that keeps
 # trying while a server is down can get connected to itself, and then keeps the server from its port.
 PORTS = range(20_000, 32_000)
@@ -42,7 +45,6 @@ class Server(ABC):
         self.data = root / self.name
         self.log = root / f"{self.name}.log"
         self._record_file = root / f"{self.name}.json"
-        self._record: dict[str, Any] = read_record(self._record_file)
 
     @abstractmethod
     def _initialise(self) -> None:
@@ -57,14 +59,19 @@ class Server(ABC):
         """Whether this process answers, and not a stranger on its port."""
 
     @property
+    def record(self) -> dict[str, Any]:
+        """What DIR remembers; read anew each time, as another process may have restarted the server."""
+        return read_record(self._record_file)
+
+    @property
     def port(self) -> int:
         """The port it has, or had when it last ran; 0 before its first start."""
-        return int(self._record.get("port", 0))
+        return int(self.record.get("port", 0))
 
     @property
     def process(self) -> Process | None:
         """The process that this program started, while it lives."""
-        known = self._record.get("process")
+        known = self.record.get("process")
         process = None if known is None else Process(known["pid"], known["started"])
         return process if process is not None and process.alive else None
 
@@ -74,11 +81,11 @@ class Server(ABC):
 
     def password(self, of: str) -> str:
         """A password of this server; made at first use, then kept in DIR."""
-        passwords = self._record.setdefault("passwords", {})
+        passwords = self.record.get("passwords", {})
         if of not in passwords:
             # Letters and digits alone, so that it needs no quoting in a URL, a shell or a configuration file.
             passwords[of] = secrets.token_hex(24)
-            self._remember()
+            self._remember(passwords=passwords)
         return str(passwords[of])
 
     def start(self, port: int | None = None) -> bool:
@@ -164,7 +171,7 @@ class Server(ABC):
         """
         folder = os.open(self.data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            if not take_lock(folder, 30):
+            if not take_lock(folder, DATA_LOCK_SECONDS):
                 raise EmbeddedError(
                     f"another server still uses {self.data}, and this program did not start it; "
                     f"end it (`fuser {self.data}` names it) and try again."
@@ -190,8 +197,7 @@ class Server(ABC):
             os.chown(path, self.account.uid, self.account.gid)
 
     def _remember(self, **values: Any) -> None:
-        self._record.update(values)
-        write_record(self._record_file, self._record)
+        write_record(self._record_file, {**self.record, **values})
 
 
 def _free(port: int) -> bool:
