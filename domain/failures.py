@@ -51,7 +51,8 @@ _SECRETS = (
         r"\1***",
     ),
     (re.compile(r"(?i)\b(bearer\s+)[a-z0-9._~+/=-]{8,}"), r"\1***"),
-    (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^\s/@'\"]+@"), r"\1***@"),
+    # A scheme has an end: without one, a text such as "a.a.a.…" is searched anew, to its end, from each "a".
+    (re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,30}://)[^\s/@'\"]+@"), r"\1***@"),
     # Signed URLs of S3, GCS and Azure, and the common names of credentials in a query string.
     (
         re.compile(
@@ -63,6 +64,8 @@ _SECRETS = (
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _CUT = " … "
+_LONGEST_LOOKED_AT = 64 * 1024  # characters
+_LONGEST_WORD = 1024
 
 
 def clean_error_message(text: str, fallback: str = "no message", secrets: Collection[str] = ()) -> str:
@@ -76,6 +79,7 @@ def clean_error_message(text: str, fallback: str = "no message", secrets: Collec
         secrets: values of secret settings; those shorter than four characters are ignored, since
             replacing them would garble every message.
     """
+    text = ends_of(text)
     for secret in sorted((s for s in secrets if len(s) >= 4), key=len, reverse=True):
         text = text.replace(secret, "***")
     for pattern, replacement in _SECRETS:
@@ -86,3 +90,16 @@ def clean_error_message(text: str, fallback: str = "no message", secrets: Collec
         return text
     half = (MAX_MESSAGE_BYTES - len(_CUT.encode())) // 2
     return raw[:half].decode(errors="ignore") + _CUT + raw[-half:].decode(errors="ignore")
+
+
+def ends_of(text: str) -> str:
+    """Head and tail of a text too long to be cleaned whole, cut between words: half a secret is not recognised."""
+    if len(text) <= _LONGEST_LOOKED_AT:
+        return text
+    half = _LONGEST_LOOKED_AT // 2
+    head, tail = text[:half], text[-half:]
+    last_space = re.search(r"\s\S*\Z", head[-_LONGEST_WORD:])
+    first_space = re.search(r"\s", tail[:_LONGEST_WORD])
+    head = head[: len(head) - len(last_space.group())] if last_space else head
+    tail = tail[first_space.start() :] if first_space else tail
+    return head + _CUT + tail

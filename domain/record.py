@@ -23,6 +23,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import insert as insert_or_skip
 
 from domain.claim import DISPATCH_LEASE
+from domain.errors import StageNotCurrent
 from domain.held import Claim, lock_held_job
 from domain.statuses import VersionStatus
 from domain.tables import attempts, chunks, embeddings, jobs, parsed_texts, versions
@@ -78,15 +79,22 @@ class ChunkToEmbed:
 
 
 def record_parsed(connection: Connection, claim: Claim, parsed: Parsed, content_sha256: str, size_bytes: int) -> None:
-    """Store the parsed text: PARSING → CHUNKING.
+    """Store the parsed text: PARSING → CHUNKING. Safe to repeat: the same text again changes nothing.
 
     Args:
         content_sha256: of the bytes that were read, in hex; fixed for the version from now on.
 
     Raises:
         NotFound, AttemptConflict, AttemptNotCurrent, ClaimLost: the claim does not hold.
+        StageNotCurrent: the version has another text already.
     """
     job, _ = lock_held_job(connection, claim)
+    stage = stage_of(connection, job.version_id)
+    if stage != VersionStatus.PARSING:
+        stored = connection.execute(select(parsed_texts.c.text).where(parsed_texts.c.version_id == job.version_id))
+        if stored.scalar_one() == parsed.text:
+            return
+        raise StageNotCurrent(job.version_id, stage, "it has another text already")
     connection.execute(
         insert(parsed_texts).values(
             version_id=job.version_id,
@@ -119,14 +127,24 @@ def load_parsed(connection: Connection, version_id: int) -> ParsedText:
 
 
 def record_chunks(connection: Connection, claim: Claim, made: Sequence[Chunk]) -> None:
-    """Store the chunks, in order: CHUNKING → EMBEDDING.
+    """Store the chunks, in order: CHUNKING → EMBEDDING. Safe to repeat: the same chunks again change nothing.
 
-    The attempt then waits for its embed message as a fresh claim does: not begun, with a dispatch lease.
+    The attempt then waits for its embed message as a fresh claim does: not begun, with a dispatch lease. A worker
+    that needs no message goes on with ``domain.begin.go_on``.
 
     Raises:
         NotFound, AttemptConflict, AttemptNotCurrent, ClaimLost: the claim does not hold.
+        StageNotCurrent: the version has no text yet, or other chunks already.
     """
     job, _ = lock_held_job(connection, claim)
+    hashes = [hashlib.sha256(chunk.text.encode()).hexdigest() for chunk in made]
+    stage = stage_of(connection, job.version_id)
+    if stage != VersionStatus.CHUNKING:
+        given = [(chunk.char_start, chunk.char_end, sha256) for chunk, sha256 in zip(made, hashes, strict=True)]
+        if given and stored_chunks(connection, job.version_id) == given:
+            return
+        parsing = stage == VersionStatus.PARSING
+        raise StageNotCurrent(job.version_id, stage, "it has no text yet" if parsing else "it has other chunks already")
     # One statement, so that the triggers count and check the version once, not once a row.
     rows = (
         func.unnest(
@@ -135,7 +153,7 @@ def record_chunks(connection: Connection, claim: Claim, made: Sequence[Chunk]) -
             cast(literal([chunk.char_end for chunk in made]), ARRAY(Integer)),
             cast(literal([chunk.page_no for chunk in made]), ARRAY(Integer)),
             cast(literal([chunk.token_count for chunk in made]), ARRAY(Integer)),
-            cast(literal([hashlib.sha256(chunk.text.encode()).hexdigest() for chunk in made]), ARRAY(Text)),
+            cast(literal(hashes), ARRAY(Text)),
         )
         .table_valued(
             "text", "char_start", "char_end", "page_no", "token_count", "text_sha256", with_ordinality="chunk_no"
@@ -174,6 +192,20 @@ def record_chunks(connection: Connection, claim: Claim, made: Sequence[Chunk]) -
     )
 
 
+def stage_of(connection: Connection, version_id: int) -> VersionStatus:
+    return VersionStatus(connection.execute(select(versions.c.status).where(versions.c.id == version_id)).scalar_one())
+
+
+def stored_chunks(connection: Connection, version_id: int) -> list[tuple[int, int, str]]:
+    """Start, end and SHA-256 of each chunk, in order: enough to tell whether others are the same."""
+    rows = connection.execute(
+        select(chunks.c.char_start, chunks.c.char_end, chunks.c.text_sha256)
+        .where(chunks.c.version_id == version_id)
+        .order_by(chunks.c.chunk_no)
+    )
+    return [(row.char_start, row.char_end, row.text_sha256) for row in rows]
+
+
 def load_chunks_without_embedding(connection: Connection, version_id: int) -> list[ChunkToEmbed]:
     """The chunks that still need their embedding, in order: a retry pays only for these."""
     rows = connection.execute(
@@ -200,8 +232,12 @@ def record_embeddings(connection: Connection, claim: Claim, chunk_ids: Sequence[
 
     Raises:
         NotFound, AttemptConflict, AttemptNotCurrent, ClaimLost: the claim does not hold.
+        StageNotCurrent: the version has no chunks yet.
     """
     job, _ = lock_held_job(connection, claim)
+    stage = stage_of(connection, job.version_id)
+    if stage not in (VersionStatus.EMBEDDING, VersionStatus.STORING):
+        raise StageNotCurrent(job.version_id, stage, "it has no chunks yet")
     model_id = select(versions.c.model_id).where(versions.c.id == job.version_id).scalar_subquery()
     if len(chunk_ids) != len(vectors):
         raise ValueError(f"{len(chunk_ids)} chunks with {len(vectors)} vectors")

@@ -1,11 +1,44 @@
 """Retry a version by hand, from the stage where it stopped."""
 
+from dataclasses import dataclass
+
 from sqlalchemy import Connection, func, insert, select, update
 
 from domain.errors import NotFound, NotRetryable
 from domain.held import lock_document, lock_job, lock_version
 from domain.statuses import DocumentStatus, EmbeddingStatus, VersionStatus
 from domain.tables import documents, embeddings, jobs, versions
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """The new job of a document's newest version."""
+
+    document_id: int
+    version_id: int
+    job_id: int
+
+
+def retry_document(connection: Connection, document_id: int, owner_id: str | None = None) -> Retried:
+    """Retry the newest version of a document; see ``retry_version``.
+
+    Raises:
+        NotFound: no such document, or not this owner's; for its owner a deleted one is gone.
+        NotRetryable: the newest version is not FAILED or CANCELLED, or the document is deleted.
+    """
+    found = (
+        select(versions.c.id, documents.c.owner_id, documents.c.status)
+        .join(documents, documents.c.id == versions.c.document_id)
+        .where(versions.c.document_id == document_id)
+        .order_by(versions.c.version_no.desc())
+        .limit(1)
+    )
+    newest = connection.execute(found).one_or_none()
+    if newest is None or owner_id not in (None, newest.owner_id):
+        raise NotFound("document", document_id)
+    if owner_id is not None and newest.status == DocumentStatus.DELETED:
+        raise NotFound("document", document_id)
+    return Retried(document_id, newest.id, retry_version(connection, newest.id))
 
 
 def retry_version(connection: Connection, version_id: int) -> int:
