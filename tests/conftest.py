@@ -25,7 +25,7 @@ from embedded.postgres import APPLICATION, DATABASE, OWNER, SUPERUSER
 from embedded.servers import Servers, start
 
 # A developer's own settings must reach no test, in this process or in a child: neither those of Holdfast nor
-# those that libpq and Celery read for themselves. Not in a fixture: a module may read them when it is imported.
+# those that libpq and Celery read for themselves. Not in a fixture: modules may read them on their import.
 for _name in list(os.environ):
     if _name.lower() in settings.Settings.model_fields or _name.startswith(("PG", "CELERY_")):
         del os.environ[_name]
@@ -95,7 +95,7 @@ class Connect(Protocol):
 
 
 class WaitUntil(Protocol):
-    """Asks again and again until the answer is true, and returns it; fails the test after ``limit`` seconds."""
+    """Asks again and again until the answer is true, and returns it; gives up after ``limit`` seconds."""
 
     def __call__(self, condition: Callable[[], T], limit: float = 30) -> T: ...
 
