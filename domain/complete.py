@@ -4,16 +4,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, func, select, update
 
-from domain.errors import VersionIncomplete
+from domain.errors import ClaimLost, VersionIncomplete
 from domain.held import (
     UNCLAIMED,
     Claim,
     is_of,
     lock_document,
     lock_job,
-    lock_version,
+    lock_versions,
     read_attempt,
     refuse_ended,
     require_held,
@@ -39,9 +39,9 @@ class AttemptCompleted:
 def complete_attempt(connection: Connection, claim: Claim) -> AttemptCompleted:
     """End the attempt, its job and its version as INDEXED, and point the document at the version.
 
-    Locks job, version and document. Of a complete and a fail that race, the second waits, then finds the attempt
-    ended. Safe to repeat: the stored result comes back and nothing is written. A version older than the current
-    one completes without moving the pointer, its embeddings STALE.
+    Locks the job, the version and the one it supersedes, and the document. Of a complete and a fail that race, the
+    second waits, then finds the attempt ended. Safe to repeat: the stored result comes back and nothing is written.
+    A version older than the current one completes without moving the pointer, its embeddings STALE.
 
     Raises:
         NotFound, AttemptConflict, AttemptNotCurrent, ClaimLost: the claim does not hold.
@@ -53,28 +53,33 @@ def complete_attempt(connection: Connection, claim: Claim) -> AttemptCompleted:
         return stored_completion(connection, job, attempt)
     refuse_ended(attempt)
     require_held(job, attempt, claim)
-    version = lock_version(connection, job.version_id)
+    version, superseded, document = lock_succession(connection, job)
     if version.status != VersionStatus.STORING:
         raise VersionIncomplete(version.id, version.status, version.embedding_count, version.chunk_count)
-    document = lock_document(connection, job.document_id)
 
-    connection.execute(
+    ended = connection.execute(
         update(attempts)
-        .where(attempts.c.id == claim.attempt_id, attempts.c.claim_token == claim.token)
+        .where(
+            attempts.c.id == claim.attempt_id,
+            attempts.c.claim_token == claim.token,
+            # Again, since the wait for the version or the document may have outlived the lease.
+            select(jobs.c.id).where(jobs.c.id == job.id, jobs.c.lease_expires_at > func.clock_timestamp()).exists(),
+        )
         .values(status=AttemptStatus.INDEXED)
     )
+    if ended.rowcount != 1:
+        raise ClaimLost(claim.job_id, "expired")
     connection.execute(
         update(jobs)
         .where(jobs.c.id == claim.job_id, jobs.c.claim_token == claim.token)
         .values(status=JobStatus.INDEXED, **UNCLAIMED)
     )
     connection.execute(update(versions).where(versions.c.id == version.id).values(status=VersionStatus.INDEXED))
-    superseded = newer_or_older(connection, document.current_version_id, version.version_no)
-    if superseded == "newer":
-        make_stale(connection, version.id)
+    if superseded is not None and superseded.version_no > version.version_no:
+        make_stale(connection, version.id)  # it comes too late to be searched
     else:
-        if superseded == "older":
-            make_stale(connection, document.current_version_id)
+        if superseded is not None:
+            make_stale(connection, superseded.id)
         connection.execute(
             update(documents)
             .where(documents.c.id == document.id)
@@ -83,14 +88,29 @@ def complete_attempt(connection: Connection, claim: Claim) -> AttemptCompleted:
     return stored_completion(connection, job, attempt)
 
 
-def newer_or_older(connection: Connection, current_version_id: int | None, version_no: int) -> str | None:
-    """How the current version stands to ``version_no``: "newer", "older", or None where there is none."""
-    if current_version_id is None:
-        return None
-    current_no = connection.execute(
-        select(versions.c.version_no).where(versions.c.id == current_version_id)
-    ).scalar_one()
-    return "newer" if current_no > version_no else "older"
+class _Superseded(Exception):
+    """Another version became current between reading and locking."""
+
+
+def lock_succession(connection: Connection, job: Row[Any]) -> tuple[Row[Any], Row[Any] | None, Row[Any]]:
+    """Lock the job's version, the current version if there is one, and the document; return them.
+
+    The current version is locked too, since its embeddings change, and no version may be locked after its document.
+    Which one it is can change until the document is locked: then the locks are given back at a savepoint and it
+    starts over. That ends, since each time one more version of the document has been completed.
+    """
+    current_id = select(documents.c.current_version_id).where(documents.c.id == job.document_id)
+    while True:
+        try:
+            with connection.begin_nested():
+                current = connection.execute(current_id).scalar_one()
+                locked = lock_versions(connection, [job.version_id, *([] if current is None else [current])])
+                document = lock_document(connection, job.document_id)
+                if document.current_version_id != current:
+                    raise _Superseded
+                return locked[job.version_id], None if current is None else locked[current], document
+        except _Superseded:
+            continue
 
 
 def make_stale(connection: Connection, version_id: int) -> None:

@@ -17,7 +17,8 @@ def delete_document(connection: Connection, document_id: int, owner_id: str | No
         NotFound: no such document, or not this owner's.
         DocumentBusy: it kept changing; try again.
     """
-    document, live = lock_whole_document(connection, document_id, owner_id)
+    # With its history: a retry of a stopped version must not find half of its content gone.
+    document, live = lock_whole_document(connection, document_id, owner_id, with_history=True)
     if document.status == DocumentStatus.DELETED:
         return
     if live:

@@ -4,7 +4,7 @@ Every write after a claim starts here: the job is locked first, then its attempt
 wait for the lock may have outlived the lease, or the attempt.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -43,6 +43,14 @@ def lock_version(connection: Connection, version_id: int, nowait: bool = False) 
     return connection.execute(
         select(versions).where(versions.c.id == version_id).with_for_update(key_share=True, nowait=nowait)
     ).one()
+
+
+def lock_versions(connection: Connection, version_ids: Collection[int]) -> dict[int, Row[Any]]:
+    """Lock several versions, in the order of their ids, after their jobs; return them by id."""
+    rows = connection.execute(
+        select(versions).where(versions.c.id.in_(version_ids)).order_by(versions.c.id).with_for_update(key_share=True)
+    )
+    return {row.id: row for row in rows}
 
 
 def lock_document(connection: Connection, document_id: int, nowait: bool = False) -> Row[Any]:

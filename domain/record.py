@@ -222,6 +222,12 @@ def load_chunks_without_embedding(connection: Connection, version_id: int) -> li
     return [ChunkToEmbed(row.id, row.chunk_no, row.text, row.token_count) for row in rows]
 
 
+def count_chunks_without_embedding(connection: Connection, version_id: int) -> int:
+    """How many chunks still need their embedding, by the counters that completeness is judged by."""
+    missing = select(versions.c.chunk_count - versions.c.embedding_count).where(versions.c.id == version_id)
+    return connection.execute(missing).scalar_one()
+
+
 def record_embeddings(connection: Connection, claim: Claim, chunk_ids: Sequence[int], vectors: Sequence[Any]) -> bool:
     """Store a batch of embeddings; with the last one EMBEDDING → STORING. Return whether it was the last.
 

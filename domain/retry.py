@@ -1,8 +1,9 @@
 """Retry a version by hand, from the stage where it stopped."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, Row, func, insert, select, update
 
 from domain.errors import NotFound, NotRetryable
 from domain.held import lock_document, lock_job, lock_version
@@ -51,12 +52,7 @@ def retry_version(connection: Connection, version_id: int) -> int:
         NotFound: there is no such version.
         NotRetryable: it is not FAILED or CANCELLED, not the newest, or its document is deleted.
     """
-    last_job = connection.execute(
-        select(func.max(jobs.c.id)).where(jobs.c.version_id == version_id)
-    ).scalar_one_or_none()
-    if last_job is None:
-        raise NotFound("version", version_id)
-    job = lock_job(connection, last_job)
+    job = lock_latest_job(connection, version_id)
     version = lock_version(connection, version_id)
     document = lock_document(connection, version.document_id)
     newest = connection.execute(
@@ -97,3 +93,18 @@ def retry_version(connection: Connection, version_id: int) -> int:
             .values(status=DocumentStatus.PENDING)
         )
     return new_job
+
+
+def lock_latest_job(connection: Connection, version_id: int) -> Row[Any]:
+    """Lock the version's latest job, under whose lock no other can be added.
+
+    Raises:
+        NotFound: there is no such version.
+    """
+    latest = select(func.max(jobs.c.id)).where(jobs.c.version_id == version_id)
+    job: Row[Any] | None = None
+    while (job_id := connection.execute(latest).scalar_one()) is not None:
+        if job is not None and job.id == job_id:
+            return job
+        job = lock_job(connection, job_id)  # a retry may add another while this waits
+    raise NotFound("version", version_id)

@@ -1,4 +1,4 @@
-"""Lock a whole document: its live jobs, their versions, then the document itself."""
+"""Lock a whole document: its jobs, their versions, then the document itself."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,8 +6,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, select
 
 from domain.errors import DocumentBusy, NotFound
-from domain.held import lock_document
-from domain.tables import JOB_IS_LIVE, documents, jobs, versions
+from domain.held import lock_document, lock_versions
+from domain.statuses import JobStatus
+from domain.tables import JOB_IS_LIVE, documents, jobs
 
 TRIES = 5
 
@@ -17,15 +18,16 @@ class _Changed(Exception):
 
 
 def lock_whole_document(
-    connection: Connection, document_id: int, owner_id: str | None
+    connection: Connection, document_id: int, owner_id: str | None, with_history: bool = False
 ) -> tuple[Row[Any], Sequence[Row[Any]]]:
-    """Lock the document with its live jobs; return the document and the jobs.
+    """Lock the document with its live jobs and their versions; return the document and these jobs.
 
-    The order is job, version, document, several in the order of their ids. Which jobs are live is read before
+    The order is job, version, document, several in the order of their ids. Which jobs there are is read before
     they are locked, and again after: where it changed, the locks are given back at a savepoint and it starts over.
 
     Args:
         owner_id: whose document it must be; None for any owner.
+        with_history: lock the ended jobs and versions too, for what changes all of them.
 
     Raises:
         NotFound: no such document, or not this owner's.
@@ -34,21 +36,18 @@ def lock_whole_document(
     found = connection.execute(select(documents.c.owner_id).where(documents.c.id == document_id)).scalar_one_or_none()
     if found is None or owner_id not in (None, found):
         raise NotFound("document", document_id)
-    live = select(jobs).where(jobs.c.document_id == document_id, JOB_IS_LIVE).order_by(jobs.c.id)
+    wanted = select(jobs).where(jobs.c.document_id == document_id).order_by(jobs.c.id)
+    if not with_history:
+        wanted = wanted.where(JOB_IS_LIVE)
     for _ in range(TRIES):
         try:
             with connection.begin_nested():
-                locked = connection.execute(live.with_for_update(key_share=True)).all()
-                connection.execute(
-                    select(versions.c.id)
-                    .where(versions.c.id.in_([job.version_id for job in locked]))
-                    .order_by(versions.c.id)
-                    .with_for_update(key_share=True)
-                ).all()
+                locked = connection.execute(wanted.with_for_update(key_share=True)).all()
+                lock_versions(connection, {job.version_id for job in locked})
                 document = lock_document(connection, document_id)
-                if [job.id for job in connection.execute(live)] != [job.id for job in locked]:
+                if [job.id for job in connection.execute(wanted)] != [job.id for job in locked]:
                     raise _Changed
-                return document, locked
+                return document, [job for job in locked if job.status in (JobStatus.PENDING, JobStatus.PROCESSING)]
         except _Changed:
             continue
     raise DocumentBusy(document_id)

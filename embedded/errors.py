@@ -13,6 +13,8 @@ _REMEDIES = {
     "Disk quota exceeded": "the disk quota is used up; free some space and try again",
     "Read-only file system": "the file system is read-only; choose another --dir",
     "Permission denied": "permission is denied; choose a --dir that this user may write to",
+    # A root without its rights, as in some containers, can neither give files away nor become another user.
+    "Operation not permitted": "it is not permitted; run as a plain user, or as a root with its usual rights",
 }
 
 

@@ -3,13 +3,14 @@
 The revisions grant rights to the application role and read its name from the setting ``holdfast.app_role``.
 """
 
+import sys
 from typing import Any, NamedTuple
 
 from alembic import context
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 
-from settings import settings
+from settings import SettingsInvalid, settings
 
 # A migration that cannot get its lock must give up: whoever comes after it waits in the queue behind it.
 LOCK_TIMEOUT = "5s"
@@ -37,8 +38,12 @@ def target() -> Target:
     given = context.config.attributes
     if "owner_url" in given:
         return Target(given["owner_url"], given["application_role"])
-    application_role = make_url(settings().sqlalchemy_url).username or ""
-    return Target(settings().sqlalchemy_owner_url, application_role)
+    try:
+        environment = settings()
+    except SettingsInvalid as error:
+        print(error, file=sys.stderr)  # it exits with 2, and by itself without a word
+        raise
+    return Target(environment.sqlalchemy_owner_url, make_url(environment.sqlalchemy_url).username or "")
 
 
 def migrate() -> None:

@@ -1,3 +1,7 @@
+DROP TRIGGER claim_hints_date_sending ON claim_hints;
+DROP FUNCTION claim_hints_date_sending();
+DROP TRIGGER notifications_date_reading ON notifications;
+DROP FUNCTION notifications_date_reading();
 DROP TRIGGER notifications_only_read ON notifications;
 DROP TRIGGER failures_never_change ON processing_failures;
 DROP TRIGGER events_never_change ON indexing_events;

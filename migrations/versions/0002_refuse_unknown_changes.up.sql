@@ -96,6 +96,8 @@ BEGIN
                 format('a version is born UPLOADED and without content, not %s', NEW.status),
                 'domain.enqueue.enqueue_document makes the row.');
         END IF;
+        -- Which version is the newest must not change under a retry, which locks the document too.
+        PERFORM FROM documents WHERE id = NEW.document_id FOR NO KEY UPDATE;
         NEW.created_at := clock_timestamp();
         RETURN NEW;
     END IF;
@@ -127,6 +129,7 @@ BEGIN
                        OLD.id, OLD.status, NEW.status, OLD.stopped_stage),
                 'domain.retry.retry_version retries a version.');
         END IF;
+        PERFORM FROM documents WHERE id = OLD.document_id FOR NO KEY UPDATE;
         IF EXISTS (SELECT FROM document_versions WHERE document_id = OLD.document_id AND version_no > OLD.version_no) THEN
             PERFORM refuse('versions_only_newest_retried',
                 format('version %s is not the newest of document %s and is not retried', OLD.id, OLD.document_id));
@@ -151,7 +154,9 @@ BEGIN
         PERFORM refuse('versions_transition_known',
             format('version %s cannot go from %s to %s', OLD.id, OLD.status, NEW.status),
             'The functions of the room domain are the only ways: claim, record, complete, fail, cancel, retry.');
-    ELSIF NEW.status IN ('FAILED', 'CANCELLED') THEN
+    END IF;
+
+    IF NEW.status IN ('FAILED', 'CANCELLED') THEN
         NEW.stopped_stage := OLD.status;
     ELSIF NEW.status = 'CHUNKING' AND NOT EXISTS (SELECT FROM parsed_texts WHERE version_id = NEW.id) THEN
         PERFORM refuse('versions_chunking_has_text', format('version %s has no parsed text to chunk', OLD.id));
@@ -185,6 +190,12 @@ BEGIN
                 format('a job is born PENDING, due now and without a past, not %s', NEW.status),
                 'domain.enqueue.enqueue_document and domain.retry.retry_version make the row.');
         END IF;
+        -- The latest job of a version is the one with the highest id, and speaks for it.
+        IF EXISTS (SELECT FROM embedding_jobs WHERE version_id = NEW.version_id AND id > NEW.id) THEN
+            PERFORM refuse('jobs_latest_has_highest_id',
+                format('a new job of version %s cannot have the id %s: an older job has a higher one', NEW.version_id, NEW.id),
+                'Leave the id to the database.');
+        END IF;
         NEW.created_at := clock_timestamp();
         NEW.updated_at := NEW.created_at;
         NEW.task := task_of_stage((SELECT coalesce(nullif(v.stopped_stage, 'UPLOADED'), v.status)
@@ -215,15 +226,23 @@ BEGIN
     -- Strictly later each time, also when the system clock steps back: a lease may be shortened only by a
     -- stage that began after it was set, which is told by this time.
     NEW.updated_at := greatest(clock_timestamp(), OLD.updated_at + interval '1 microsecond');
+    -- A dead worker's job is recovered when its lease ends, so every lease must end.
+    IF NEW.lease_expires_at > greatest(clock_timestamp() + interval '1 day', OLD.lease_expires_at) THEN
+        PERFORM refuse('jobs_lease_at_most_a_day',
+            format('the lease of job %s cannot last until %s', OLD.id, NEW.lease_expires_at),
+            'domain.lease.extend_leases renews a lease while its worker lives.');
+    END IF;
 
     CASE
     WHEN OLD.status = 'PENDING' AND NEW.status = 'PENDING' THEN
         IF NEW.attempt_no <> OLD.attempt_no OR NEW.retry_count <> OLD.retry_count
             OR NEW.next_retry_at IS NULL AND OLD.next_retry_at IS NOT NULL
             OR NEW.next_retry_at < coalesce(OLD.next_retry_at, OLD.created_at)
+            -- No policy can ask for more; a job put off to infinity would never run and never end.
+            OR NEW.next_retry_at > greatest(clock_timestamp() + interval '30 days', OLD.next_retry_at)
         THEN
             PERFORM refuse('jobs_waiting_only_put_later',
-                format('job %s waits: only its next_retry_at may change, and only to later', OLD.id),
+                format('job %s waits: only its next_retry_at may change, and only to later, within 30 days', OLD.id),
                 'Its time is the database''s own: the worker claims it when it is due.');
         END IF;
     WHEN OLD.status = 'PENDING' AND NEW.status = 'PROCESSING' THEN
@@ -384,3 +403,23 @@ CREATE TRIGGER failures_never_change BEFORE UPDATE ON processing_failures
 CREATE TRIGGER notifications_only_read
     BEFORE UPDATE OF id, owner_id, document_id, version_id, type, payload, transaction_id, created_at ON notifications
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_any_change();
+
+-- Times are the database's own, whatever a caller sends.
+CREATE FUNCTION notifications_date_reading() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+    NEW.read_at := coalesce(OLD.read_at, CASE WHEN NEW.read_at IS NOT NULL THEN clock_timestamp() END);
+    RETURN NEW;
+END $$;
+CREATE TRIGGER notifications_date_reading BEFORE UPDATE OF read_at ON notifications
+    FOR EACH ROW EXECUTE FUNCTION notifications_date_reading();
+
+-- A hint dated in the future would silence the whole fleet until then.
+CREATE FUNCTION claim_hints_date_sending() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+    NEW.sent_at := least(NEW.sent_at, clock_timestamp());
+    RETURN NEW;
+END $$;
+CREATE TRIGGER claim_hints_date_sending BEFORE UPDATE OF sent_at ON claim_hints
+    FOR EACH ROW EXECUTE FUNCTION claim_hints_date_sending();

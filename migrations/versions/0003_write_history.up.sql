@@ -134,3 +134,7 @@ BEGIN
 END $$;
 CREATE TRIGGER jobs_final_failure AFTER UPDATE OF status ON embedding_jobs
     FOR EACH ROW WHEN (NEW.status = 'FAILED' AND OLD.status <> 'FAILED') EXECUTE FUNCTION jobs_final_failure();
+
+-- A trigger needs no EXECUTE to fire, but making one does: whoever could hang these on a temporary table of his own
+-- would write history with the owner's rights.
+REVOKE EXECUTE ON FUNCTION documents_history(), versions_history(), attempts_history(), jobs_final_failure() FROM PUBLIC;

@@ -121,6 +121,9 @@ END $$;
 CREATE TRIGGER embeddings_deleted AFTER DELETE ON embeddings REFERENCING OLD TABLE AS changed
     FOR EACH STATEMENT EXECUTE FUNCTION embeddings_deleted();
 
+-- As in 0003: on a temporary table these would move the counters without any content.
+REVOKE EXECUTE ON FUNCTION chunks_counted(), embeddings_inserted(), embeddings_switched(), embeddings_deleted() FROM PUBLIC;
+
 -- The checks. Each has one function per parent; the constraint triggers only say when.
 
 CREATE FUNCTION check_job(job_id_ bigint) RETURNS void
@@ -180,6 +183,12 @@ BEGIN
     IF version.status IN ('FAILED', 'CANCELLED') AND version.active_embedding_count > 0 THEN
         PERFORM refuse('versions_stopped_have_no_active_embeddings',
             format('version %s is %s with %s ACTIVE embeddings', version.id, version.status, version.active_embedding_count));
+    ELSIF version.status IN ('EMBEDDING', 'STORING') AND version.active_embedding_count <> version.embedding_count THEN
+        -- Embeddings go STALE with their version's end. One that did so earlier could never be completed.
+        PERFORM refuse('versions_being_built_have_no_stale_embeddings',
+            format('version %s is %s with %s of %s embeddings ACTIVE', version.id, version.status,
+                   version.active_embedding_count, version.embedding_count),
+            'domain.retry.retry_version makes the embeddings of a retried version ACTIVE again.');
     ELSIF version.status = 'EMBEDDING' AND version.chunk_count = 0 THEN
         PERFORM refuse('versions_embedding_has_chunks', format('version %s lost its chunks', version.id));
     ELSIF version.status = 'STORING' AND (version.chunk_count = 0 OR version.embedding_count <> version.chunk_count) THEN
@@ -246,6 +255,12 @@ END $$;
 CREATE FUNCTION check_at_commit() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN
+    -- With an older snapshot a check would not see what it waited for.
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        PERFORM refuse('commits_are_read_committed',
+            format('%s was changed in a %s transaction', TG_TABLE_NAME, current_setting('transaction_isolation')),
+            'Use READ COMMITTED: the database locks what its checks depend on.');
+    END IF;
     CASE TG_TABLE_NAME
     WHEN 'indexing_attempts' THEN
         PERFORM check_job(NEW.job_id);

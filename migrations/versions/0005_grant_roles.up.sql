@@ -45,13 +45,25 @@ CREATE FUNCTION grant_application_role(role_ name) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
     permission text;
+    table_ regclass;
+    columns text;
 BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role_) THEN
+        RAISE EXCEPTION 'the application role % does not exist', quote_ident(role_)
+            USING ERRCODE = 'undefined_object',
+                  HINT = format('CREATE ROLE %I LOGIN PASSWORD ''...'', or let DATABASE_URL name the role that migrates.', role_);
+    END IF;
+    -- PostgreSQL 14 and older let everyone create in public, and an upgrade keeps that. A function placed there
+    -- could stand in for one of ours, and would run with the owner's rights.
+    IF has_schema_privilege(role_, 'public', 'CREATE') AND NOT pg_has_role(role_, current_user, 'USAGE') THEN
+        RAISE EXCEPTION 'the application role % may create objects in schema public', quote_ident(role_)
+            USING ERRCODE = 'insufficient_privilege', HINT = 'REVOKE CREATE ON SCHEMA public FROM PUBLIC;';
+    END IF;
     FOREACH permission IN ARRAY ARRAY[
         'USAGE ON SCHEMA public',
         'SELECT ON failure_policies, workers, embedding_models, documents, document_versions, embedding_jobs, '
             'indexing_attempts, parsed_texts, chunks, embeddings, indexing_events, processing_failures, '
             'notifications, claim_hints, alembic_version',
-        'INSERT ON workers, documents, document_versions, embedding_jobs, indexing_attempts, parsed_texts, chunks, embeddings',
         'UPDATE ON workers, documents, embedding_jobs, indexing_attempts, embeddings, claim_hints',
         -- Never the counters: they are what completeness is judged by.
         'UPDATE (status, stopped_stage, content_sha256, media_type, size_bytes) ON document_versions',
@@ -60,6 +72,20 @@ BEGIN
         'EXECUTE ON FUNCTION register_model(text, integer), delete_document_content(bigint)'
     ] LOOP
         EXECUTE format('GRANT %s TO %I', permission, role_);
+    END LOOP;
+    -- Every column but the database's own: ids, which OVERRIDING SYSTEM VALUE would let a caller choose, the
+    -- counters, and the one time that no row trigger sets (embeddings come by the thousand).
+    FOR table_, columns IN
+        SELECT attrelid::regclass, string_agg(quote_ident(attname), ', ' ORDER BY attnum)
+        FROM pg_attribute
+        WHERE attrelid = ANY (ARRAY['workers', 'documents', 'document_versions', 'embedding_jobs', 'indexing_attempts',
+                                    'parsed_texts', 'chunks', 'embeddings']::regclass[])
+            AND attnum > 0 AND NOT attisdropped AND attidentity = '' AND attgenerated = ''
+            AND attname NOT IN ('chunk_count', 'embedding_count', 'active_embedding_count')
+            AND (attrelid, attname) <> ('embeddings'::regclass, 'created_at')
+        GROUP BY attrelid
+    LOOP
+        EXECUTE format('GRANT INSERT (%s) ON %s TO %I', columns, table_, role_);
     END LOOP;
 END $$;
 REVOKE EXECUTE ON FUNCTION grant_application_role(name) FROM PUBLIC;

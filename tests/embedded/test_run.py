@@ -5,7 +5,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -24,17 +26,32 @@ BOOT_LIMIT = 180
 pytestmark = pytest.mark.end_to_end
 
 
-def begin_run(root: Path, *command: str) -> "subprocess.Popen[str]":
-    """Start ``run`` where the project is not, with an environment that knows as little as possible."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "embedded", "run", "--dir", str(root), "--", *command],
-        cwd="/",
-        env={"PATH": os.defpath, "PYTHONPATH": str(PROJECT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+class BeginRun(Protocol):
+    """Starts ``run`` with a command."""
+
+    def __call__(self, root: Path, *command: str) -> "subprocess.Popen[str]": ...
+
+
+@pytest.fixture
+def begin_run() -> Iterator[BeginRun]:
+    """Starts ``run`` from where the project is not, in an environment that knows as little as possible."""
+    with ExitStack() as begun:
+
+        def begin_run(root: Path, *command: str) -> "subprocess.Popen[str]":
+            run = subprocess.Popen(
+                [sys.executable, "-m", "embedded", "run", "--dir", str(root), "--", *command],
+                cwd="/",
+                env={"PATH": os.defpath, "PYTHONPATH": str(PROJECT)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+            begun.enter_context(run)
+            begun.callback(run.terminate)
+            return run
+
+        yield begin_run
 
 
 @pytest.fixture
@@ -50,7 +67,7 @@ def worker_of(root: Path) -> Process | None:
     return Process(**runs[0]["worker"]) if runs else None
 
 
-def test_the_command_finds_servers_and_a_worker_and_gives_the_exit_code(directory: Path) -> None:
+def test_the_command_finds_servers_and_a_worker_and_gives_the_exit_code(directory: Path, begin_run: BeginRun) -> None:
     before = start(directory)
     pids = (before.postgres.process, before.valkey.process)
     run = begin_run(
@@ -65,7 +82,7 @@ def test_the_command_finds_servers_and_a_worker_and_gives_the_exit_code(director
     assert_nothing_runs(directory)
 
 
-def test_ctrl_c_ends_the_command_and_then_everything(directory: Path) -> None:
+def test_ctrl_c_ends_the_command_and_then_everything(directory: Path, begin_run: BeginRun) -> None:
     run = begin_run(directory, "sh", "-c", "echo started; exec sleep 1000")
     assert run.stdout is not None
     assert run.stdout.readline() == "started\n"
@@ -75,7 +92,9 @@ def test_ctrl_c_ends_the_command_and_then_everything(directory: Path) -> None:
     assert_nothing_runs(directory)
 
 
-def test_sigterm_before_the_command_ends_everything_too(directory: Path, wait_until: WaitUntil) -> None:
+def test_sigterm_before_the_command_ends_everything_too(
+    directory: Path, begin_run: BeginRun, wait_until: WaitUntil
+) -> None:
     run = begin_run(directory, "sh", "-c", "echo started")
     wait_until((directory / "worker.log").exists, limit=BOOT_LIMIT)
     run.send_signal(signal.SIGTERM)
@@ -85,7 +104,7 @@ def test_sigterm_before_the_command_ends_everything_too(directory: Path, wait_un
 
 
 def test_a_killed_worker_is_replaced_and_a_killed_run_leaves_nothing_to_the_next_start(
-    directory: Path, wait_until: WaitUntil
+    directory: Path, begin_run: BeginRun, wait_until: WaitUntil
 ) -> None:
     run = begin_run(directory, "sh", "-c", "echo started; exec sleep 1000")
     assert run.stdout is not None
