@@ -136,7 +136,7 @@ def parsed(
 
     def work(connection: Connection, lease: timedelta) -> StageReached:
         record_parsed(connection, body.claim(attempt), body, body.content_sha256, body.size_bytes)
-        return StageReached.model_validate(go_on(connection, body.claim(attempt), lease), extra="ignore")
+        return StageReached.of(go_on(connection, body.claim(attempt), lease))
 
     return answer(record(request, work))
 

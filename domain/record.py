@@ -23,7 +23,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import insert as insert_or_skip
 
 from domain.claim import DISPATCH_LEASE
-from domain.errors import StageNotCurrent
+from domain.errors import NotFound, StageNotCurrent
 from domain.held import Claim, lock_held_job
 from domain.statuses import VersionStatus
 from domain.tables import attempts, chunks, embeddings, jobs, parsed_texts, versions
@@ -117,12 +117,18 @@ def record_parsed(connection: Connection, claim: Claim, parsed: Parsed, content_
 
 
 def load_parsed(connection: Connection, version_id: int) -> ParsedText:
-    """The version's parsed text."""
+    """The version's parsed text.
+
+    Raises:
+        NotFound: it has none yet, or its document was deleted.
+    """
     row = connection.execute(
         select(parsed_texts.c.text, parsed_texts.c.page_starts, versions.c.media_type)
         .join(versions, versions.c.id == parsed_texts.c.version_id)
         .where(parsed_texts.c.version_id == version_id)
-    ).one()
+    ).one_or_none()
+    if row is None:
+        raise NotFound("text of version", version_id)
     return ParsedText(row.text, tuple(row.page_starts), row.media_type or "text/plain")
 
 
@@ -206,18 +212,26 @@ def stored_chunks(connection: Connection, version_id: int) -> list[tuple[int, in
     return [(row.char_start, row.char_end, row.text_sha256) for row in rows]
 
 
-def load_chunks_without_embedding(connection: Connection, version_id: int) -> list[ChunkToEmbed]:
-    """The chunks that still need their embedding, in order: a retry pays only for these."""
+def load_chunks_without_embedding(
+    connection: Connection, version_id: int, limit: int | None = None, after: int = -1
+) -> list[ChunkToEmbed]:
+    """The chunks that still need their embedding, in order: a retry pays only for these.
+
+    Args:
+        after: leave out the chunks up to this number.
+    """
     rows = connection.execute(
         select(chunks.c.id, chunks.c.chunk_no, chunks.c.text, chunks.c.token_count)
         .join(versions, versions.c.id == chunks.c.version_id)
         .where(
             chunks.c.version_id == version_id,
+            chunks.c.chunk_no > after,
             ~select(embeddings.c.chunk_id)
             .where(embeddings.c.chunk_id == chunks.c.id, embeddings.c.model_id == versions.c.model_id)
             .exists(),
         )
         .order_by(chunks.c.chunk_no)
+        .limit(limit)
     )
     return [ChunkToEmbed(row.id, row.chunk_no, row.text, row.token_count) for row in rows]
 
