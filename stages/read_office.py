@@ -1,0 +1,155 @@
+"""PDF, DOCX, PPTX, ODT and RTF, read by kreuzberg.
+
+kreuzberg is imported at the first call only: its threads do not survive a fork (see the package's docstring).
+It runs no OCR and keeps no cache.
+"""
+
+import io
+import re
+import zipfile
+from typing import TYPE_CHECKING
+
+from domain.failures import Failure, FailureType, StageFailed
+
+from .archive import Archive
+from .extracted import Extracted
+from .invalid import Reason, content_invalid
+from .media_type import DOCX, ODT, PDF, PPTX, RTF
+
+if TYPE_CHECKING:
+    from kreuzberg import ExtractionResult
+
+
+def read_pdf(content: bytes, max_seconds: int) -> Extracted:
+    """The text of each page. Owner-password-only files are read.
+
+    Raises:
+        StageFailed: PASSWORD_REQUIRED, CORRUPT, or TIME_LIMIT.
+    """
+    result = _extract(content, PDF, "markdown", max_seconds)
+    # Not result.content: there, plain lines come out as tables that are not in the document.
+    pages = sorted(result.pages or [], key=lambda page: page["page_number"])
+    announced = result.metadata.get("page_count") or len(pages)
+    if [page["page_number"] for page in pages] != list(range(1, announced + 1)):
+        raise content_invalid(Reason.CORRUPT, f"the PDF is damaged: {len(pages)} of {announced} pages can be read")
+    return Extracted(
+        pages=tuple(page["content"] for page in pages),
+        title=_title(result),
+        metadata={**_metadata(result), "page_count": len(pages)},
+    )
+
+
+def read_docx(archive: Archive, max_seconds: int) -> Extracted:
+    """The text of a DOCX document, with the headings, lists and tables of Markdown.
+
+    Raises:
+        StageFailed: CORRUPT, or TIME_LIMIT.
+    """
+    result = _extract(_without_references(archive), DOCX, "markdown", max_seconds)
+    title = _title(result)
+    return Extracted(
+        _plain(result.content).translate(_REFERENCES_BACK),
+        title=title and title.translate(_REFERENCES_BACK),
+        metadata=_metadata(result),
+    )
+
+
+def read_pptx(content: bytes, max_seconds: int) -> Extracted:
+    """The text of the slides and of their notes (which kreuzberg leaves out of Markdown)."""
+    result = _extract(content, PPTX, "plain", max_seconds)
+    return Extracted(result.content, title=_title(result), metadata=_metadata(result))
+
+
+def read_odt(content: bytes, max_seconds: int) -> Extracted:
+    """The text of an ODT document, with the headings, lists and tables of Markdown."""
+    result = _extract(content, ODT, "markdown", max_seconds)
+    return Extracted(_plain(result.content), title=_title(result), metadata=_metadata(result))
+
+
+def read_rtf(content: bytes, max_seconds: int) -> Extracted:
+    result = _extract(content, RTF, "plain", max_seconds)
+    return Extracted(result.content, title=_title(result), metadata=_metadata(result))
+
+
+def _extract(content: bytes, media_type: str, output: str, max_seconds: int) -> "ExtractionResult":
+    import kreuzberg
+
+    config = kreuzberg.ExtractionConfig(
+        use_cache=False,
+        disable_ocr=True,  # type: ignore[call-arg]  # its stubs do not know it
+        output_format=output,
+        pages=kreuzberg.PageConfig(extract_pages=True),
+        # What repeats on every page is in the document; leaving it out is not ours to decide.
+        content_filter=kreuzberg.ContentFilterConfig(
+            include_headers=True, include_footers=True, strip_repeating_text=False
+        ),
+        extraction_timeout_secs=max_seconds,
+    )
+    try:
+        return kreuzberg.extract_bytes_sync(content, media_type, config=config)
+    except kreuzberg.ExtractionTimeoutError as error:
+        message = f"the document was not parsed within {max_seconds} s"
+        raise StageFailed(Failure(FailureType.WORKER_INTERNAL_ERROR, message, "TIME_LIMIT")) from error
+    except kreuzberg.ParsingError as error:
+        said = str(error).removeprefix("ParsingError: ")
+        if "password" in said.lower() or "encrypted" in said.lower():
+            raise content_invalid(
+                Reason.PASSWORD_REQUIRED, "the document needs a password: upload it saved without one"
+            ) from error
+        parts = list(dict.fromkeys(said.split(": ")))  # it says things twice
+        raise content_invalid(Reason.CORRUPT, f"the document is damaged: {': '.join(parts)[:500]}") from error
+
+
+def _title(result: "ExtractionResult") -> str | None:
+    title = str(result.metadata.get("title") or "").strip()
+    return title if title.lower() not in ("", "untitled") else None
+
+
+def _metadata(result: "ExtractionResult") -> dict[str, str | int]:
+    found: dict[str, str | int] = {}
+    authors = result.metadata.get("authors")
+    if authors:
+        found["author"] = ", ".join(map(str, authors))[:200]
+    if created := result.metadata.get("created_at"):
+        found["created_at"] = str(created)[:40]
+    if result.processing_warnings:
+        found["warnings"] = "; ".join(str(warning) for warning in result.processing_warnings)[:500]
+    return found
+
+
+def _plain(markdown: str) -> str:
+    r"""Markdown as people would type it: ``R\&D`` is to be found as ``R&D``."""
+    return re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", markdown.replace("&#9;", "\t"))
+
+
+# kreuzberg 4.10.4 loses every reference in a DOCX: "R&amp;D" becomes "RD", "1 &lt; 2" becomes "1 2", and a tab
+# glues its neighbours. So references become characters that no text holds, and are turned back afterwards.
+_STAND_INS = {"&": "\ufdd0", "<": "\ufdd1", ">": "\ufdd2", '"': "\ufdd3", "'": "\ufdd4"}
+_REFERENCES_BACK = {ord(stand_in): character for character, stand_in in _STAND_INS.items()}
+_NAMED = {b"amp": "&", b"lt": "<", b"gt": ">", b"quot": '"', b"apos": "'"}
+_REFERENCE = re.compile(rb"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#x([0-9A-Fa-f]{1,6}));")
+
+
+def _without_references(archive: Archive) -> bytes:
+    """The same document, without references and without its pictures, which nobody reads here."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as repaired:
+        for name in archive.names:
+            if name.startswith(("word/media/", "word/embeddings/", "word/fonts/")):
+                continue
+            content = archive.read(name)
+            if name.endswith(".xml") and name.startswith(("word/", "docProps/")):
+                content = _REFERENCE.sub(_character, content)
+                content = content.replace(b"<w:tab/>", b'<w:t xml:space="preserve">\t</w:t>')
+            repaired.writestr(name, content)
+    return out.getvalue()
+
+
+def _character(reference: re.Match[bytes]) -> bytes:
+    name, decimal, hexadecimal = reference.groups()
+    if name:
+        return _STAND_INS[_NAMED[name]].encode()
+    code = int(decimal) if decimal else int(hexadecimal, 16)
+    if code < 0x20 or 0xD800 <= code <= 0xDFFF or code > 0x10FFFF:
+        return reference[0]
+    return _STAND_INS.get(chr(code), chr(code)).encode()
