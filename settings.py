@@ -48,8 +48,12 @@ class Settings(BaseSettings):
     max_chunks: int = Field(50_000, ge=1, le=1_000_000, description="per version")
 
     admin_token: SecretStr | None = Field(None, description="opens /admin; without it /admin is closed")
-    jwt_secret: SecretStr | None = Field(None, description="signs users' tokens (HS256); without it their calls are closed")
-    api_database_connections: int = Field(10, ge=2, le=100, description="per API process; so many requests work at once")
+    jwt_secret: SecretStr | None = Field(
+        None, description="signs users' tokens (HS256); without it their calls are closed"
+    )
+    api_database_connections: int = Field(
+        10, ge=2, le=100, description="per API process; so many requests work at once"
+    )
     api_max_requests: int = Field(500, ge=10, le=100_000, description="in one API process at once; more get 503")
     api_max_uploads: int = Field(8, ge=1, le=100, description="uploads in one API process at once; more wait")
     max_request_bytes: int = Field(

@@ -210,7 +210,11 @@ UPLOAD_BODY: dict[str, Any] = {
                         "maxLength": 1024,
                         "description": "what you call it; default: the file's name. The same name is a new version",
                     },
-                    "force": {"type": "string", "enum": ["true", "false"], "description": "index unchanged bytes again"},
+                    "force": {
+                        "type": "string",
+                        "enum": ["true", "false"],
+                        "description": "index unchanged bytes again",
+                    },
                 },
             },
             "example": {"file": "환불은 14일 안에 신청합니다.", "name": "정책/환불.txt"},
@@ -338,7 +342,5 @@ def retry(request: Request, owner_id: Owner, document_id: NamedDocument) -> Resp
 )
 def cancel(request: Request, owner_id: Owner, document_id: NamedDocument) -> Response:
     """Cancel what is being built; what is searchable stays so."""
-    cancelled = Runtime.of(request).database.run(
-        lambda connection: cancel_document(connection, document_id, owner_id)
-    )
+    cancelled = Runtime.of(request).database.run(lambda connection: cancel_document(connection, document_id, owner_id))
     return answer(CancelledShape(document_id=document_id, cancelled_jobs=cancelled))

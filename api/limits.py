@@ -82,5 +82,3 @@ class Limits:
             return message
 
         return limited_receive
-
-

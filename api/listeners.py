@@ -112,12 +112,14 @@ class Listeners:
         while True:
             began = monotonic()
             try:
-                async with Redis.from_url(self._redis_url, socket_connect_timeout=3, health_check_interval=10) as redis:
-                    async with redis.pubsub(ignore_subscribe_messages=True) as subscription:
-                        await subscription.subscribe(NEWS_CHANNEL)
-                        while True:
-                            if await subscription.get_message(timeout=30) is not None:
-                                self._look.set()
+                async with (
+                    Redis.from_url(self._redis_url, socket_connect_timeout=3, health_check_interval=10) as redis,
+                    redis.pubsub(ignore_subscribe_messages=True) as subscription,
+                ):
+                    await subscription.subscribe(NEWS_CHANNEL)
+                    while True:
+                        if await subscription.get_message(timeout=30) is not None:
+                            self._look.set()
             except Exception as error:  # noqa: BLE001 - whatever is wrong with Redis, the rows are still there
                 log.warning("Redis sends no hints of news now: %s", type(error).__name__)
                 pause = 1.0 if monotonic() - began > LONGEST_PAUSE_SECONDS else min(LONGEST_PAUSE_SECONDS, pause * 2)

@@ -38,9 +38,9 @@ class ParsedReport(Proof):
     """``pageStarts``: the offset of each page's first character, empty without pages."""
 
     text: StoredText
-    page_starts: Annotated[list[Offset], Field(max_length=1_000_000)] = []
+    page_starts: Annotated[list[Offset], Field(max_length=1_000_000, default_factory=list)]
     title: Line | None = None
-    metadata: Annotated[dict[Line, MetadataValue], Field(max_length=200)] = {}
+    metadata: Annotated[dict[Line, MetadataValue], Field(max_length=200, default_factory=dict)]
     media_type: Line
     content_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     size_bytes: Annotated[int, Field(strict=True, ge=0, le=2**53)]
@@ -218,4 +218,3 @@ def embeddings(
         return EmbeddingsStored(stage=run.stage, lease_expires_at=run.lease_expires_at, missing=missing)
 
     return answer(record(request, work))
-

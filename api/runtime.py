@@ -7,16 +7,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Self
 
+import anyio
 import anyio.to_thread
 from fastapi import FastAPI
-from stages.store import Store, open_store
 from starlette.requests import HTTPConnection
 
 from api.database import Database
 from api.embedders import Embedders
 from api.hints import Hints
 from api.listeners import Listeners
+from api.metrics import DatabaseMetrics
 from settings import Settings, SettingsInvalid, settings
+from stages.store import Store, open_store
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +33,9 @@ class Runtime:
     embedders: Embedders
     hints: Hints
     listeners: Listeners
+    metrics: DatabaseMetrics
     uploads: anyio.CapacityLimiter
+    checks: anyio.CapacityLimiter
 
     @classmethod
     def of(cls, connection: HTTPConnection) -> Self:
@@ -59,7 +63,9 @@ async def running(app: FastAPI) -> AsyncIterator[None]:
         embedders=Embedders(values, database),
         hints=hints,
         listeners=listeners,
+        metrics=DatabaseMetrics(database),
         uploads=anyio.CapacityLimiter(values.api_max_uploads),
+        checks=anyio.CapacityLimiter(4),  # of health: they must not wait behind requests
     )
     hints.start()
     listening = asyncio.create_task(listeners.run())

@@ -20,7 +20,7 @@ def _in_utc(time: datetime) -> datetime:
 
 
 def _whole_characters(text: Any) -> Any:
-    """A lone surrogate, which JSON can write and UTF-8 cannot, becomes U+FFFD: a failure is recorded whatever it says."""
+    """A lone surrogate, which UTF-8 cannot write, becomes U+FFFD: a failure is recorded whatever its text is."""
     return _HALF_CHARACTER.sub("\ufffd", text) if isinstance(text, str) else text
 
 

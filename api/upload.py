@@ -15,10 +15,10 @@ import anyio.to_thread
 from fastapi import Request
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
-from stages.store import Store, StoredFile
 from starlette.requests import ClientDisconnect
 
 from api.problems import Problem
+from stages.store import Store, StoredFile
 
 IDLE_SECONDS = 30.0
 MOST_PARTS = 8

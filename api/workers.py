@@ -30,7 +30,7 @@ class Registered(Shape):
 class ClaimRequest(Shape):
     worker_id: Id
     limit: Annotated[int, Field(strict=True, ge=1, le=100)] = 1
-    tasks: Annotated[list[Task], Field(min_length=1, max_length=10)] = list(Task)
+    tasks: Annotated[list[Task], Field(min_length=1, max_length=10, default_factory=lambda: list(Task))]
 
 
 class ModelShape(Shape):
@@ -110,7 +110,8 @@ A_CLAIM: dict[str, Any] = {
     responses=problems() | {200: example({"workerId": 3})},
 )
 def register(
-    request: Request, body: Annotated[NewWorker, Body(openapi_examples={"a worker": {"value": {"name": "go-parser-1"}}})]
+    request: Request,
+    body: Annotated[NewWorker, Body(openapi_examples={"a worker": {"value": {"name": "go-parser-1"}}})],
 ) -> Response:
     """Register a start of a worker. A restarted one registers again: its old claims end with their leases."""
     # It serves no queue: what Celery's workers can soon begin is not counted with it.

@@ -9,7 +9,7 @@ from domain.release import release_attempt
 from domain.statuses import Task, VersionStatus
 from tasks.app import app
 from tasks.database import run_transaction
-from tasks.messages import send_claim_hint
+from tasks.messages import send_claim_hint, send_news_hint
 from tasks.models import embedder_for
 from tasks.recording import Run, RunFailed, recording_failure
 from tasks.requests import StageTask
@@ -29,6 +29,7 @@ def embed(self: StageTask, job_id: int) -> str | None:
         if done:
             run_transaction(lambda c: complete_attempt(c, claim))
             run.log_moved(VersionStatus.STORING, VersionStatus.INDEXED)
+            send_news_hint()
         else:
             run_transaction(lambda c: release_attempt(c, claim))
             run.log_moved(VersionStatus.EMBEDDING, "RELEASED")

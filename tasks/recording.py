@@ -26,7 +26,7 @@ from domain.held import Claim
 from domain.statuses import Outcome
 from settings import settings
 from tasks.database import run_transaction, sqlstate
-from tasks.messages import send_claim_hint
+from tasks.messages import send_claim_hint, send_news_hint
 from tasks.requests import NotRegistered
 
 log = logging.getLogger(__name__)
@@ -98,6 +98,8 @@ def recording_failure(claim: Claim) -> Iterator[Run]:
             return
         log_failed(run, result, error)
         if result.next_retry_at is None or result.next_retry_at <= result.failed_at:
+            if result.outcome == Outcome.FAILED:
+                send_news_hint()
             send_claim_hint()  # the job ended or is due again at once; a later retry finds its own hint
         told = tell(result, shown(failure, error))
         # "from None": the traceback and the text of the cause may hold what the document says.
