@@ -6,7 +6,6 @@ from fastapi import FastAPI
 
 from api import attempts, documents, health, jobs, limits, notifications, openapi, outputs, problems, questions, workers
 from api.runtime import running
-from settings import settings
 
 TAGS = [
     {"name": "documents", "description": "A user's documents. Another user's are 404."},
@@ -28,11 +27,7 @@ def make_app() -> FastAPI:
         app.include_router(room.router)
     problems.install(app)
     openapi.install(app)
-    app.add_middleware(
-        limits.Limits,
-        most_requests=lambda: settings().api_max_requests,
-        most_bytes=lambda: settings().max_request_bytes,
-    )
+    app.add_middleware(limits.Limits)
     return app
 
 

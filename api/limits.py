@@ -1,12 +1,12 @@
 """The outermost layer: what any request may cost, what is counted of it, and the last answer when all else failed."""
 
 import time
-from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.metrics import ANSWERED, IN_PROGRESS, SECONDS
 from api.problems import Problem, problem_of
+from settings import Settings
 
 UPLOAD_PATH = "/documents"  # limits its own body, which is not held in memory
 
@@ -14,6 +14,7 @@ HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
 ]
+METHODS = ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH")
 # Asked by supervisors and monitors, above all while there is too much to do.
 ALWAYS_ANSWERED = ("/healthz", "/readyz", "/metrics")
 
@@ -21,10 +22,8 @@ ALWAYS_ANSWERED = ("/healthz", "/readyz", "/metrics")
 class Limits:
     """Refuses bodies that are too long and requests that are too many, and lets no exception reach the server."""
 
-    def __init__(self, app: ASGIApp, most_requests: Callable[[], int], most_bytes: Callable[[], int]) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._most_requests = most_requests
-        self._most_bytes = most_bytes
         self._requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -47,7 +46,7 @@ class Limits:
         self._requests += 1
         IN_PROGRESS.set(self._requests)
         try:
-            if self._requests > self._most_requests() and scope["path"] not in ALWAYS_ANSWERED:
+            if self._requests > settings_of(scope).api_max_requests and scope["path"] not in ALWAYS_ANSWERED:
                 raise Problem("TOO_BUSY", "too many requests at once; repeat this one later")
             await self._app(scope, self._limited(scope, receive), counted_send)
         except Exception as error:  # noqa: BLE001 - the last place where a caller can be told anything
@@ -59,13 +58,14 @@ class Limits:
             self._requests -= 1
             IN_PROGRESS.set(self._requests)
             route = getattr(scope.get("route"), "path", "unknown")
-            ANSWERED.labels(scope["method"] if route != "unknown" else "any", route, status).inc()
+            method = scope["method"] if scope["method"] in METHODS else "other"  # what a caller invents is no label
+            ANSWERED.labels(method, route, status).inc()
             SECONDS.labels(route).observe(time.monotonic() - began)
 
     def _limited(self, scope: Scope, receive: Receive) -> Receive:
         if scope["path"].rstrip("/") == UPLOAD_PATH:
             return receive
-        most = self._most_bytes()
+        most = settings_of(scope).max_request_bytes
         too_large = Problem("TOO_LARGE", f"the body is longer than {most:,} bytes (MAX_REQUEST_BYTES)")
         for name, value in scope["headers"]:
             if name == b"content-length" and value.isdigit() and int(value[:20]) > most:
@@ -82,3 +82,8 @@ class Limits:
             return message
 
         return limited_receive
+
+
+def settings_of(scope: Scope) -> Settings:
+    values: Settings = scope["app"].state.runtime.settings
+    return values

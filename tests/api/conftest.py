@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ import jwt
 import pytest
 import uvicorn
 
-from settings import Settings
-from tests.conftest import Engines, WaitUntil
+import settings
+from embedded.postgres import APPLICATION, OWNER
+from embedded.servers import Servers
+from tests.conftest import TEMPLATE, Database, Engines, WaitUntil
 from tests.domain.indexing import Indexing
 
 ADMIN_TOKEN = secrets.token_hex(16)
@@ -95,10 +98,67 @@ def served() -> Iterator[Api]:
 
 
 @pytest.fixture
-def api(configured: Settings) -> Iterator[Api]:
+def api(configured: settings.Settings) -> Iterator[Api]:
     """The API on the test's own database."""
     with served() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def shared(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Shared"]:
+    """One API for all tests whose rows do not mind those of others; each speaks as owners of its own."""
+    with servers.postgres.connect("postgres") as connection:
+        servers.postgres.create_database(connection, "holdfast_api", template=TEMPLATE)
+    database = Database.of(servers, "holdfast_api")
+    environment = servers.env | {
+        "DATABASE_URL": servers.postgres.url(APPLICATION, database.name),
+        "DATABASE_OWNER_URL": servers.postgres.url(OWNER, database.name),
+        "STORAGE_URL": tmp_path_factory.mktemp("documents").as_uri(),
+        "ADMIN_TOKEN": ADMIN_TOKEN,
+        "JWT_SECRET": JWT_SECRET,
+        "MAX_DOCUMENT_BYTES": "2000000",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        settings.settings.cache_clear()
+        with served() as running:  # it has read its settings; the next test may set others
+            patch.undo()
+            settings.settings.cache_clear()
+            yield Shared(running, Engines.of(database))
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The session's API and the engines of its database."""
+
+    api: Api
+    engines: Engines
+
+    def seed(self, steps: Callable[[Indexing], Any]) -> Any:
+        with self.engines.app.begin() as connection:
+            return steps(Indexing(connection))
+
+
+@pytest.fixture
+def shared_admin(shared: Shared) -> Iterator[httpx.Client]:
+    with shared.api.admin() as client:
+        yield client
+
+
+@pytest.fixture
+def owner() -> str:
+    """An owner that no other test has."""
+    return f"owner-{next(_owner_numbers)}"
+
+
+@pytest.fixture
+def user(shared: Shared, owner: str) -> Iterator[httpx.Client]:
+    with shared.api.user(owner) as client:
+        yield client
+
+
+_owner_numbers = count(1)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from tests.api.conftest import Api, HttpWorker, Seed, code_of
+from tests.api.conftest import HttpWorker, Seed, Shared, code_of
 from tests.conftest import Engines
 
 
@@ -153,9 +153,10 @@ HOSTILE_TEXTS: list[tuple[str, bytes]] = [
 
 @pytest.mark.parametrize("literal", [text for _, text in HOSTILE_TEXTS], ids=[name for name, _ in HOSTILE_TEXTS])
 def test_a_failure_is_recorded_whatever_its_text_is_and_replayed(
-    worker: HttpWorker, seed: Seed, literal: bytes
+    shared: Shared, shared_admin: httpx.Client, owner: str, literal: bytes
 ) -> None:
-    seed(lambda steps: steps.upload())
+    worker = HttpWorker(shared_admin)
+    shared.seed(lambda steps: steps.upload(owner_id=owner))
     [claim] = worker.claim()
     body = b'{"workerId": %d, "claimToken": "%s", "failureType": "WORKER_INTERNAL_ERROR", "errorMessage": %s}' % (
         worker.id,
@@ -209,9 +210,9 @@ INVALID: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("change", INVALID, ids=[ascii(change) for change in INVALID])
-def test_a_report_that_says_something_else_is_invalid(admin: httpx.Client, change: dict[str, Any]) -> None:
+def test_a_report_that_says_something_else_is_invalid(shared_admin: httpx.Client, change: dict[str, Any]) -> None:
     body = json.dumps(GOOD | change)
-    answered = admin.post(
+    answered = shared_admin.post(
         "/admin/indexing-jobs/1/attempts/1/fail", content=body, headers={"Content-Type": "application/json"}
     )
     assert code_of(answered) == (422, "INVALID_REQUEST")
@@ -233,19 +234,21 @@ BODIES: list[tuple[str, bytes]] = [
 
 @pytest.mark.parametrize("body", [body for _, body in BODIES], ids=[name for name, _ in BODIES])
 @pytest.mark.parametrize("media_type", ["application/json", "text/plain"])
-def test_a_body_that_cannot_be_read_is_invalid(admin: httpx.Client, body: bytes, media_type: str) -> None:
-    answered = admin.post("/admin/indexing-jobs/1/attempts/1/fail", content=body, headers={"Content-Type": media_type})
+def test_a_body_that_cannot_be_read_is_invalid(shared_admin: httpx.Client, body: bytes, media_type: str) -> None:
+    answered = shared_admin.post(
+        "/admin/indexing-jobs/1/attempts/1/fail", content=body, headers={"Content-Type": media_type}
+    )
     assert code_of(answered) == (422, "INVALID_REQUEST")
 
 
 @pytest.mark.parametrize("job_id", ["0", "-1", str(2**63), "9" * 5000, "1.5", "x", "%00", "é"])
-def test_an_id_that_no_row_can_have_is_invalid(admin: httpx.Client, job_id: str) -> None:
-    assert code_of(admin.get(f"/admin/indexing-jobs/{job_id}"))[0] in (404, 422)
-    assert code_of(admin.post(f"/admin/indexing-jobs/{job_id}/attempts/1/fail", json=GOOD))[0] in (404, 422)
+def test_an_id_that_no_row_can_have_is_invalid(shared_admin: httpx.Client, job_id: str) -> None:
+    assert code_of(shared_admin.get(f"/admin/indexing-jobs/{job_id}"))[0] in (404, 422)
+    assert code_of(shared_admin.post(f"/admin/indexing-jobs/{job_id}/attempts/1/fail", json=GOOD))[0] in (404, 422)
 
 
-def test_a_body_that_is_too_long_is_refused_before_it_is_read(api: Api, admin: httpx.Client) -> None:
-    too_long = admin.post(
+def test_a_body_that_is_too_long_is_refused_before_it_is_read(shared_admin: httpx.Client) -> None:
+    too_long = shared_admin.post(
         "/admin/indexing-jobs/1/attempts/1/fail",
         content=b"x" * (65 * 1024 * 1024),
         headers={"Content-Type": "application/json"},
