@@ -1,5 +1,7 @@
 """The outermost layer: what any request may cost, what is counted of it, and the last answer when all else failed."""
 
+import asyncio
+import contextlib
 import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,6 +20,9 @@ METHODS = ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH")
 # Asked by supervisors and monitors, above all while there is too much to do.
 ALWAYS_ANSWERED = ("/healthz", "/readyz", "/metrics")
 
+DRAIN_BYTES = 8 * 1024 * 1024
+DRAIN_SECONDS = 2.0
+
 
 class Limits:
     """Refuses bodies that are too long and requests that are too many, and lets no exception reach the server."""
@@ -30,60 +35,93 @@ class Limits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        values: Settings = scope["app"].state.runtime.settings
         began = time.monotonic()
-        status = 500
-        started = False
-
-        async def counted_send(message: Message) -> None:
-            nonlocal status, started
-            if message["type"] == "http.response.start":
-                started = True
-                status = message["status"]
-                present = {name.lower() for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *((n, v) for n, v in HEADERS if n not in present)]
-            await send(message)
-
+        body = Body(receive, None if scope["path"].rstrip("/") == UPLOAD_PATH else values.max_request_bytes)
+        answer = Answer(send, body)
         self._requests += 1
         IN_PROGRESS.set(self._requests)
         try:
-            if self._requests > settings_of(scope).api_max_requests and scope["path"] not in ALWAYS_ANSWERED:
+            if self._requests > values.api_max_requests and scope["path"] not in ALWAYS_ANSWERED:
                 raise Problem("TOO_BUSY", "too many requests at once; repeat this one later")
-            await self._app(scope, self._limited(scope, receive), counted_send)
+            body.check_announced(scope)
+            await self._app(scope, body.receive, answer.send)
         except Exception as error:  # noqa: BLE001 - the last place where a caller can be told anything
             problem = problem_of(error)
-            if started:
-                return  # the connection ends in the middle of the answer, which is what happened
-            await problem.response()(scope, receive, counted_send)
+            if not answer.started:  # else the connection ends in the middle of the answer, which is what happened
+                await problem.response()(scope, receive, answer.send)
         finally:
             self._requests -= 1
             IN_PROGRESS.set(self._requests)
             route = getattr(scope.get("route"), "path", "unknown")
             method = scope["method"] if scope["method"] in METHODS else "other"  # what a caller invents is no label
-            ANSWERED.labels(method, route, status).inc()
+            ANSWERED.labels(method, route, answer.status).inc()
             SECONDS.labels(route).observe(time.monotonic() - began)
 
-    def _limited(self, scope: Scope, receive: Receive) -> Receive:
-        if scope["path"].rstrip("/") == UPLOAD_PATH:
-            return receive
-        most = settings_of(scope).max_request_bytes
-        too_large = Problem("TOO_LARGE", f"the body is longer than {most:,} bytes (MAX_REQUEST_BYTES)")
+
+class Body:
+    """The body of a request as it comes, counted."""
+
+    def __init__(self, receive: Receive, most_bytes: int | None) -> None:
+        self._receive = receive
+        self._most_bytes = most_bytes
+        self._received = 0
+        self.ended = False
+
+    def check_announced(self, scope: Scope) -> None:
+        """Refuse a body by its announced length.
+
+        Raises:
+            Problem: TOO_LARGE.
+        """
         for name, value in scope["headers"]:
-            if name == b"content-length" and value.isdigit() and int(value[:20]) > most:
-                raise too_large
-        received = 0
+            if name == b"content-length" and value.isdigit():
+                self._require(int(value[:20]))
 
-        async def limited_receive() -> Message:
-            nonlocal received
-            message = await receive()
-            if message["type"] == "http.request":
-                received += len(message.get("body", b""))
-                if received > most:
-                    raise too_large
-            return message
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._received += len(message.get("body", b""))
+            self.ended = not message.get("more_body", False)
+            self._require(self._received)
+        else:
+            self.ended = True
+        return message
 
-        return limited_receive
+    async def drain(self) -> None:
+        """Take some of what is still on its way: who is still sending often reads no answer before he has sent all."""
+        left = DRAIN_BYTES
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while left > 0 and not self.ended:
+                    message = await self._receive()
+                    left -= len(message.get("body", b""))
+                    self.ended = not message.get("more_body", False)
+
+    def _require(self, length: int) -> None:
+        if self._most_bytes is not None and length > self._most_bytes:
+            raise Problem("TOO_LARGE", f"the body is longer than {self._most_bytes:,} bytes (MAX_REQUEST_BYTES)")
 
 
-def settings_of(scope: Scope) -> Settings:
-    values: Settings = scope["app"].state.runtime.settings
-    return values
+class Answer:
+    """The answer on its way out, with the headers that every answer has."""
+
+    def __init__(self, send: Send, body: Body) -> None:
+        self._send = send
+        self._body = body
+        self.started = False
+        self.status = 500
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.started = True
+            self.status = message["status"]
+            headers = list(message["headers"])
+            present = {name.lower() for name, _ in headers}
+            headers += [(name, value) for name, value in HEADERS if name not in present]
+            if self.status >= 400 and not self._body.ended:
+                await self._body.drain()
+                if not self._body.ended:
+                    headers.append((b"connection", b"close"))
+            message["headers"] = headers
+        await self._send(message)

@@ -24,6 +24,7 @@ import uvicorn
 import settings
 from embedded.postgres import APPLICATION, OWNER
 from embedded.servers import Servers
+from tasks.app import app as celery_app
 from tests.conftest import TEMPLATE, Database, Engines, WaitUntil
 from tests.domain.indexing import Indexing
 
@@ -122,6 +123,7 @@ def shared(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         for name, value in environment.items():
             patch.setenv(name, value)
         settings.settings.cache_clear()
+        assert celery_app.conf.broker_url  # read now: Celery reads its settings once, when it first needs them
         with served() as running:  # it has read its settings; the next test may set others
             patch.undo()
             settings.settings.cache_clear()
