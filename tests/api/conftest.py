@@ -3,6 +3,7 @@
 import asyncio
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -62,6 +63,13 @@ class Api:
 
     def user(self, owner_id: str = "ann") -> httpx.Client:
         return self.client(user_token(owner_id, exp=soon(600)))
+
+
+@dataclass(frozen=True)
+class ApiProcess(Api):
+    """An API in a process of its own."""
+
+    process: subprocess.Popen[bytes]
 
 
 def free_port() -> int:
@@ -164,7 +172,7 @@ _owner_numbers = count(1)
 
 
 @pytest.fixture
-def api_process(environment: dict[str, str], tmp_path: Path, wait_until: WaitUntil) -> Iterator[Api]:
+def api_process(environment: dict[str, str], tmp_path: Path, wait_until: WaitUntil) -> Iterator[ApiProcess]:
     """The API as its users start it, ``uvicorn api:app``, in a process of its own."""
     port = free_port()
     log = tmp_path / "uvicorn.log"
@@ -177,7 +185,7 @@ def api_process(environment: dict[str, str], tmp_path: Path, wait_until: WaitUnt
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-    running = Api(port)
+    running = ApiProcess(port, process)
 
     def answers() -> bool:
         assert process.poll() is None, log.read_text()
@@ -191,7 +199,9 @@ def api_process(environment: dict[str, str], tmp_path: Path, wait_until: WaitUnt
         yield running
     finally:
         process.terminate()
-        assert process.wait(30) == 0, log.read_text()
+        # uvicorn tidies up, then ends by the signal it was sent.
+        assert process.wait(30) == -signal.SIGTERM, log.read_text()
+        assert "Traceback" not in log.read_text(), log.read_text()
 
 
 @pytest.fixture
