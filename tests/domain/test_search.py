@@ -16,7 +16,6 @@ from domain.failures import FailureType
 from domain.search import Passage, models_in_use, search
 from domain.statuses import VersionStatus
 from domain.tables import documents
-from domain.workers import note_worker_seen
 from embedded.servers import Servers
 from tests.conftest import TEMPLATE, Connect, Database, Engines
 from tests.domain.indexing import Indexing
