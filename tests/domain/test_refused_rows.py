@@ -56,7 +56,7 @@ def put_off(committed: Indexing, column: str, job_id: int | None) -> bool:
     """Whether the job's time is five minutes from now, give or take a slow machine."""
     job = row(committed.connection, "embedding_jobs", job_id or 0)
     left = getattr(job, column) - one(committed.connection, "SELECT clock_timestamp()")
-    return timedelta(minutes=4) < left <= timedelta(minutes=5)
+    return bool(timedelta(minutes=4) < left <= timedelta(minutes=5))
 
 
 @pytest.mark.parametrize("wrong", BROKEN_DUE)
