@@ -25,6 +25,7 @@ MANY = 50_000
 def counting(superuser: Connection) -> Connection:
     """A connection that counts the calls of functions, which only a superuser may."""
     run(superuser, "SET LOCAL track_functions = 'pl'")
+    superuser.info["calls"] = {}
     return superuser
 
 
@@ -33,9 +34,9 @@ def checks(connection: Connection) -> dict[str, int]:
     commit_checks(connection)
     calls = "SELECT funcname, calls FROM pg_stat_xact_user_functions WHERE funcname LIKE 'check\\_%'"
     total = {name: count for name, count in run(connection, calls)}
-    seen = connection.info.setdefault("seen", {})
+    seen = connection.info["calls"]
     new = {name: count - seen.get(name, 0) for name, count in total.items() if count > seen.get(name, 0)}
-    connection.info["seen"] = total
+    connection.info["calls"] = total
     return new
 
 
