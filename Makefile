@@ -40,7 +40,7 @@ check: $(READY) ## Formatter, linter, types, import rules, SQL lint
 	@$(BIN)/ruff format --check --quiet . || { echo "Run $(BIN)/ruff format ." >&2; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-logo || $(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/squawk migrations/versions/*.sql
 
 lock: $(READY) ## Resolve pyproject.toml anew into requirements.lock: hashes, no addresses

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-SAMPLES = Path(__file__).resolve().parent.parent / "samples"
+PROJECT = Path(__file__).resolve().parent.parent
 QUESTIONS = ("환불은 언제까지 신청할 수 있나요?", "How do I restore the database from a backup?")
 
 
@@ -25,7 +25,7 @@ def documents(*arguments: str, shown: bool = True, expected: int = 0) -> str:
     command = ["celery", "-A", "tasks", "documents", *arguments]
     if shown:
         print(f"\n$ {shlex.join(command)}", flush=True)
-    ended = subprocess.run(command, stdout=None if shown else subprocess.PIPE, text=True)  # noqa: S603
+    ended = subprocess.run(command, stdout=None if shown else subprocess.PIPE, text=True, cwd=PROJECT)  # noqa: S603
     if ended.returncode != expected:
         raise UnexpectedEnd(f"{shlex.join(command)} ended with {ended.returncode}, not {expected}")
     return ended.stdout or ""
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         say("Korean and English documents of many formats, a corrupt and a password-protected PDF among them. The")
         print("  provider is down for the first request: that document is retried after 10 s, nobody is told.")
-        documents("add", str(SAMPLES), "--wait", expected=1)
+        documents("add", "samples", "--wait", expected=1)
         say("Exit code 1: two files failed for good, at their first attempt, since no retry can open them.")
         documents("failures")
         once_failed = retried()

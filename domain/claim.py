@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from sqlalchemy import BigInteger, Connection, Text, any_, func, insert, literal, select, update
 
@@ -10,7 +11,7 @@ from domain.begin import StageRun, begin_held
 from domain.errors import NotFound
 from domain.held import Claim
 from domain.recover import PUT_OFF, recover_expired_leases
-from domain.refusals import refused
+from domain.refusals import Tried, try_change
 from domain.statuses import AttemptStatus, JobStatus, Task, VersionStatus
 from domain.tables import attempts, inline, jobs, versions, workers
 from domain.workers import note_worker_seen
@@ -46,7 +47,13 @@ def claim_jobs(connection: Connection, worker_id: int, limit: int, tasks: Collec
     claimed for parse, whose output would only wait there.
 
     A job that the database refuses to claim is put five minutes on and logged.
+
+    Raises:
+        NotFound: there is no such worker.
     """
+    # Asked first: a worker that nobody knows must not make every job look refused.
+    if connection.execute(select(workers.c.id).where(workers.c.id == worker_id)).first() is None:
+        raise NotFound("worker", worker_id)
     recover_expired_leases(connection)
     free = free_places(connection)
     claimed: list[ClaimedJob] = []
@@ -56,8 +63,9 @@ def claim_jobs(connection: Connection, worker_id: int, limit: int, tasks: Collec
             break
         count = min(limit - len(claimed), free[task])
         if count > 0:
-            ids = due_jobs(connection, task, count)
-            claimed += claim_each(connection, worker_id, ids)
+            taken = claim_each(connection, worker_id, due_jobs(connection, task, count))
+            free[task] -= len(taken)
+            claimed += taken
     return claimed
 
 
@@ -134,28 +142,22 @@ def due_jobs(connection: Connection, task: Task, count: int) -> Sequence[int]:
 
 def claim_each(connection: Connection, worker_id: int, job_ids: Sequence[int]) -> list[ClaimedJob]:
     """Claim the locked jobs together; where the database refuses, one by one, so that only the bad row stays."""
-    claimed: list[ClaimedJob] = []
-    if not job_ids or not refused(
-        connection,
-        f"to claim {len(job_ids)} jobs at once",
-        lambda: claimed.extend(write_claims(connection, worker_id, job_ids)),
-    ):
-        return claimed
-    claimed.clear()
+    if not job_ids:
+        return []
+    together = partial(write_claims, connection, worker_id, job_ids)
+    if try_change(connection, f"to claim {len(job_ids)} jobs at once", together) is Tried.MADE:
+        return read_claims(connection, worker_id, job_ids)
+    taken: list[int] = []
     for job_id in job_ids:
-        one: list[ClaimedJob] = []
-        if refused(
-            connection,
-            f"to claim job {job_id}",
-            lambda job_id=job_id, one=one: one.extend(write_claims(connection, worker_id, [job_id])),  # type: ignore[misc]
-        ):
-            refused(connection, f"to put off job {job_id}", lambda job_id=job_id: put_off(connection, job_id))  # type: ignore[misc]
-        else:
-            claimed += one
-    return claimed
+        tried = try_change(connection, f"to claim job {job_id}", partial(write_claims, connection, worker_id, [job_id]))
+        if tried is Tried.MADE:
+            taken.append(job_id)
+        elif tried is Tried.REFUSED:
+            try_change(connection, f"to put off job {job_id}", partial(put_off, connection, job_id))
+    return read_claims(connection, worker_id, taken)
 
 
-def write_claims(connection: Connection, worker_id: int, job_ids: Sequence[int]) -> list[ClaimedJob]:
+def write_claims(connection: Connection, worker_id: int, job_ids: Sequence[int]) -> None:
     """PENDING → PROCESSING, a STARTED attempt each, and UPLOADED → PARSING."""
     connection.execute(
         update(jobs)
@@ -185,6 +187,10 @@ def write_claims(connection: Connection, worker_id: int, job_ids: Sequence[int])
         )
         .values(status=VersionStatus.PARSING)
     )
+
+
+def read_claims(connection: Connection, worker_id: int, job_ids: Sequence[int]) -> list[ClaimedJob]:
+    """What was claimed, in the order of the ids."""
     rows = connection.execute(
         select(jobs, attempts.c.id.label("attempt_id"), versions.c.status.label("stage"))
         .join(attempts, (attempts.c.job_id == jobs.c.id) & (attempts.c.attempt_no == jobs.c.attempt_no))

@@ -1,6 +1,6 @@
 """Accept documents: a document, a version and a job each, in the caller's transaction."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ from sqlalchemy import (
     Connection,
     Integer,
     Row,
+    Select,
     Text,
     cast,
     func,
@@ -16,39 +17,21 @@ from sqlalchemy import (
     literal,
     or_,
     select,
-    tuple_,
     update,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import insert as insert_or_skip
+from sqlalchemy.sql.selectable import TableValuedAlias
+from sqlalchemy.types import TypeEngine
 
-from domain.errors import DocumentBusy, InvalidRequest, RequestConflict
+from domain.errors import DocumentBusy, NotFound, RequestConflict
 from domain.statuses import STAGES, DocumentStatus, VersionStatus
-from domain.tables import documents, inline, jobs, versions
+from domain.tables import documents, inline, jobs, models, versions
+from domain.upload import Upload, distinct_names, validate
+
+__all__ = ["Enqueued", "Upload", "enqueue_document", "enqueue_documents", "register_model"]
 
 TRIES = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Upload:
-    """What is to be indexed.
-
-    Args:
-        name: what the owner calls it: a path, a key, a URL. The same name again is a new version.
-        content_sha256: of the bytes, in hex. Without it, nothing can be recognised as unchanged.
-        request_id: makes the upload safe to repeat; unique per owner.
-        force: index the bytes again even if they are unchanged.
-    """
-
-    owner_id: str
-    name: str
-    storage_uri: str
-    content_sha256: str | None = None
-    request_id: str | None = None
-    max_retry_count: int = 3
-    force: bool = False
-    media_type: str | None = None
-    size_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,78 +70,41 @@ def enqueue_documents(connection: Connection, uploads: Sequence[Upload], model_i
 
     Raises:
         InvalidRequest: an upload is not acceptable; nothing was written.
+        NotFound: there is no such model.
         RequestConflict: a request id was used before, for other content. Roll back.
         DocumentBusy: a document of that name was deleted again and again meanwhile.
     """
     for upload in uploads:
         validate(upload)
+    if connection.execute(select(models.c.id).where(models.c.id == model_id)).first() is None:
+        raise NotFound("embedding model", model_id)
     results: dict[int, Enqueued] = {}
     for round_of_names in distinct_names(uploads):
         results |= enqueue_distinct(connection, {place: uploads[place] for place in round_of_names}, model_id)
     return [results[place] for place in range(len(uploads))]
 
 
-def validate(upload: Upload) -> None:
-    """Refuse what the tables would refuse, in words for the caller."""
-    texts = {
-        "owner_id": upload.owner_id,
-        "name": upload.name,
-        "storage_uri": upload.storage_uri,
-        "request_id": upload.request_id,
-        "media_type": upload.media_type,
-    }
-    for field, text in texts.items():
-        if text is None:
-            continue
-        if "\x00" in text or any("\ud800" <= character <= "\udfff" for character in text):
-            raise InvalidRequest(f"{field} holds a NUL or half a character, which PostgreSQL cannot store")
-        if text.strip() == "":
-            raise InvalidRequest(f"{field} is blank")
-    if len(upload.name.encode()) > 1024:
-        raise InvalidRequest(f"name is {len(upload.name.encode())} bytes long; at most 1,024 are stored")
-    for field in ("owner_id", "request_id", "media_type"):
-        if len(texts[field] or "") > 255:
-            raise InvalidRequest(f"{field} is longer than 255 characters")
-    if len(upload.storage_uri) > 4096:
-        raise InvalidRequest("storage_uri is longer than 4,096 characters")
-    sha256 = upload.content_sha256
-    if sha256 is not None and not (len(sha256) == 64 and set(sha256) <= set("0123456789abcdef")):
-        raise InvalidRequest("content_sha256 is not 64 lower-case hexadecimal digits")
-    if not 0 <= upload.max_retry_count <= 1000:
-        raise InvalidRequest("max_retry_count is not between 0 and 1,000")
-    if upload.size_bytes is not None and upload.size_bytes < 0:
-        raise InvalidRequest("size_bytes is negative")
-
-
-def distinct_names(uploads: Sequence[Upload]) -> Iterator[list[int]]:
-    """Places of uploads in rounds with no name twice: a name given twice becomes two versions, in their order."""
-    waiting = list(range(len(uploads)))
-    while waiting:
-        taken: set[tuple[str, str]] = set()
-        later: list[int] = []
-        now: list[int] = []
-        for place in waiting:
-            key = (uploads[place].owner_id, uploads[place].name)
-            (later if key in taken else now).append(place)
-            taken.add(key)
-        yield now
-        waiting = later
-
-
 def enqueue_distinct(connection: Connection, uploads: dict[int, Upload], model_id: int) -> dict[int, Enqueued]:
     """Accept uploads of different names."""
+    # Repeats are answered before any document is made or locked: the document of an old request may be deleted, and
+    # a new one of its name would be left without a job.
+    results = repeats(connection, uploads)
+    uploads = {place: upload for place, upload in uploads.items() if place not in results}
+    if not uploads:
+        return results
     locked = lock_documents(connection, list(uploads.values()))
-    requested = earlier_requests(connection, list(uploads.values()))
+    # Again under the locks: the same request may just have been accepted on another connection.
+    just_accepted = repeats(connection, uploads)
     searched = searched_in_the_end(connection, [document.id for document in locked.values()])
 
-    results: dict[int, Enqueued] = {}
     new: list[tuple[int, Upload, int]] = []
     for place, upload in uploads.items():
         document = locked[upload.owner_id, upload.name]
-        earlier = requested.get((upload.owner_id, upload.request_id))
         version = searched.get(document.id)
-        if earlier is not None:
-            results[place] = repeated(upload, earlier)
+        if place in just_accepted:
+            if just_accepted[place].document_id != document.id:  # and its document deleted again
+                raise DocumentBusy(f"{upload.name!r} of {upload.owner_id!r}")
+            results[place] = just_accepted[place]
         elif (
             version is not None
             and not upload.force
@@ -172,6 +118,20 @@ def enqueue_distinct(connection: Connection, uploads: dict[int, Upload], model_i
     if new:
         results |= insert_versions(connection, new, model_id)
     return results
+
+
+def repeats(connection: Connection, uploads: Mapping[int, Upload]) -> dict[int, Enqueued]:
+    """The first results of those requests that came before, by place.
+
+    Raises:
+        RequestConflict: a request id was used before, for other content.
+    """
+    earlier = earlier_requests(connection, uploads.values())
+    return {
+        place: repeated(upload, earlier[upload.owner_id, upload.request_id])
+        for place, upload in uploads.items()
+        if (upload.owner_id, upload.request_id) in earlier
+    }
 
 
 def repeated(upload: Upload, earlier: Row[Any]) -> Enqueued:
@@ -195,13 +155,9 @@ def lock_documents(connection: Connection, uploads: Sequence[Upload]) -> dict[tu
     locked: dict[tuple[str, str], Row[Any]] = {}
     missing = {(upload.owner_id, upload.name) for upload in uploads}
     for _ in range(TRIES):
-        names = (
-            func.unnest(
-                cast(literal([owner for owner, _ in missing]), ARRAY(Text)),
-                cast(literal([name for _, name in missing]), ARRAY(Text)),
-            )
-            .table_valued("owner_id", "name")
-            .render_derived()
+        names = as_rows(
+            owner_id=(Text, [owner for owner, _ in missing]),
+            name=(Text, [name for _, name in missing]),
         )
         connection.execute(
             insert_or_skip(documents)
@@ -228,16 +184,23 @@ def lock_documents(connection: Connection, uploads: Sequence[Upload]) -> dict[tu
     raise DocumentBusy(f"{name!r} of {owner!r}")
 
 
-def earlier_requests(connection: Connection, uploads: Sequence[Upload]) -> dict[tuple[str, str | None], Row[Any]]:
+def earlier_requests(connection: Connection, uploads: Iterable[Upload]) -> dict[tuple[str, str | None], Row[Any]]:
     """The versions that these request ids made before, with their first job."""
     keys = [(upload.owner_id, upload.request_id) for upload in uploads if upload.request_id is not None]
     if not keys:
         return {}
+    requests = as_rows(
+        owner_id=(Text, [owner for owner, _ in keys]),
+        request_id=(Text, [request_id for _, request_id in keys]),
+    )
     first_job = select(func.min(jobs.c.id)).where(jobs.c.version_id == versions.c.id).scalar_subquery()
     rows = connection.execute(
         select(versions, documents.c.name, first_job.label("job_id"))
         .join(documents, documents.c.id == versions.c.document_id)
-        .where(tuple_(versions.c.owner_id, versions.c.request_id).in_(keys))
+        .join(
+            requests,
+            (versions.c.owner_id == requests.c.owner_id) & (versions.c.request_id == requests.c.request_id),
+        )
     )
     return {(row.owner_id, row.request_id): row for row in rows}
 
@@ -248,7 +211,7 @@ def searched_in_the_end(connection: Connection, document_ids: Sequence[int]) -> 
         select(versions)
         .join(documents, documents.c.id == versions.c.document_id)
         .where(
-            versions.c.document_id.in_(document_ids),
+            versions.c.document_id.in_(array_of(BigInteger, document_ids)),
             or_(
                 versions.c.id == documents.c.current_version_id,
                 versions.c.status.in_([VersionStatus.UPLOADED, *STAGES]),
@@ -264,20 +227,15 @@ def insert_versions(
 ) -> dict[int, Enqueued]:
     """Make a version and a job for each of these uploads; their documents are locked."""
     uploads = [upload for _, upload, _ in new]
-    columns = {
-        "document_id": ([document_id for _, _, document_id in new], BigInteger),
-        "owner_id": ([u.owner_id for u in uploads], Text),
-        "storage_uri": ([u.storage_uri for u in uploads], Text),
-        "content_sha256": ([u.content_sha256 for u in uploads], Text),
-        "media_type": ([u.media_type for u in uploads], Text),
-        "size_bytes": ([u.size_bytes for u in uploads], BigInteger),
-        "request_id": ([u.request_id for u in uploads], Text),
-        "max_retry_count": ([u.max_retry_count for u in uploads], Integer),
-    }
-    rows = (
-        func.unnest(*(cast(literal(values), ARRAY(kind)) for values, kind in columns.values()))
-        .table_valued(*columns)
-        .render_derived()
+    rows = as_rows(
+        document_id=(BigInteger, [document_id for _, _, document_id in new]),
+        owner_id=(Text, [upload.owner_id for upload in uploads]),
+        storage_uri=(Text, [upload.storage_uri for upload in uploads]),
+        content_sha256=(Text, [upload.content_sha256 for upload in uploads]),
+        media_type=(Text, [upload.media_type for upload in uploads]),
+        size_bytes=(BigInteger, [upload.size_bytes for upload in uploads]),
+        request_id=(Text, [upload.request_id for upload in uploads]),
+        max_retry_count=(Integer, [upload.max_retry_count for upload in uploads]),
     )
     next_no = (
         select(func.coalesce(func.max(versions.c.version_no), 0) + 1)
@@ -299,7 +257,10 @@ def insert_versions(
             insert_or_skip(versions)
             .from_select(
                 [*copied, "version_no", "model_id"],
-                select(*(rows.c[name] for name in copied), next_no, literal(model_id, BigInteger)),
+                # Two that insert the same request ids wait for each other in one order.
+                select(*(rows.c[name] for name in copied), next_no, literal(model_id, BigInteger)).order_by(
+                    rows.c.owner_id, rows.c.request_id
+                ),
             )
             # Only another document can have used the request id since it was looked up: this one is locked.
             .on_conflict_do_nothing(index_elements=["owner_id", "request_id"])
@@ -317,8 +278,8 @@ def insert_versions(
                 ["version_id", "document_id", "owner_id", "max_retry_count"],
                 select(versions.c.id, versions.c.document_id, versions.c.owner_id, rows.c.max_retry_count)
                 .join(rows, rows.c.document_id == versions.c.document_id)
-                .where(versions.c.id.in_([row.id for row in made.values()]))
-                .order_by(versions.c.id),
+                .where(versions.c.id.in_(array_of(BigInteger, [row.id for row in made.values()])))
+                .order_by(rows.c.place),  # the first upload is due first
             )
             .returning(jobs.c.id, jobs.c.document_id)
         )
@@ -326,7 +287,7 @@ def insert_versions(
     connection.execute(
         update(documents)
         .where(
-            documents.c.id.in_(list(made)),
+            documents.c.id.in_(array_of(BigInteger, list(made))),
             documents.c.status.in_([DocumentStatus.FAILED, DocumentStatus.CANCELLED]),
         )
         .values(status=DocumentStatus.PENDING)
@@ -341,3 +302,14 @@ def insert_versions(
         )
         for place, _, document_id in new
     }
+
+
+def array_of(kind: type[TypeEngine[Any]], values: Sequence[object]) -> Select[Any]:
+    """Values for IN as one array parameter: a parameter each would run into the protocol's limit of 65,535."""
+    return select(func.unnest(cast(literal(values), ARRAY(kind))))
+
+
+def as_rows(**columns: tuple[type[TypeEngine[Any]], Sequence[object]]) -> TableValuedAlias:
+    """Columns of values, all equally long, as a table; ``place`` counts its rows from 1."""
+    arrays = (cast(literal(values), ARRAY(kind)) for kind, values in columns.values())
+    return func.unnest(*arrays).table_valued(*columns, with_ordinality="place").render_derived()

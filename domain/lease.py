@@ -19,11 +19,12 @@ def extend_leases(connection: Connection, claims: Sequence[Claim], lease: timede
     """
     if not claims:
         return []
-    wanted = [(claim.job_id, claim.token) for claim in claims]
+    wanted = [(claim.job_id, claim.worker_id, claim.token) for claim in claims]
+    holder = tuple_(jobs.c.id, jobs.c.worker_id, jobs.c.claim_token)
     held = (
         select(jobs.c.id)
         .where(
-            tuple_(jobs.c.id, jobs.c.claim_token).in_(wanted),
+            holder.in_(wanted),
             jobs.c.lease_expires_at > func.clock_timestamp(),
         )
         .order_by(jobs.c.id)
@@ -43,7 +44,7 @@ def extend_leases(connection: Connection, claims: Sequence[Claim], lease: timede
     holding = set(
         connection.execute(
             select(jobs.c.claim_token).where(
-                tuple_(jobs.c.id, jobs.c.claim_token).in_(wanted),
+                holder.in_(wanted),
                 jobs.c.status == JobStatus.PROCESSING,
                 jobs.c.lease_expires_at > func.clock_timestamp(),
             )

@@ -1,7 +1,7 @@
 """Record what a stage made: its output and the step to the next stage are one transaction."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ from sqlalchemy import (
     BigInteger,
     Connection,
     Integer,
+    Row,
     Text,
     cast,
     func,
@@ -23,10 +24,10 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import insert as insert_or_skip
 
 from domain.claim import DISPATCH_LEASE
-from domain.errors import NotFound, StageNotCurrent
+from domain.errors import InvalidRequest, NotFound, StageNotCurrent
 from domain.held import Claim, lock_held_job
 from domain.statuses import VersionStatus
-from domain.tables import attempts, chunks, embeddings, jobs, parsed_texts, versions
+from domain.tables import attempts, chunks, embeddings, jobs, models, parsed_texts, versions
 
 
 class Parsed(Protocol):
@@ -242,7 +243,7 @@ def count_chunks_without_embedding(connection: Connection, version_id: int) -> i
     return connection.execute(missing).scalar_one()
 
 
-def record_embeddings(connection: Connection, claim: Claim, chunk_ids: Sequence[int], vectors: Sequence[Any]) -> bool:
+def record_embeddings(connection: Connection, claim: Claim, chunk_ids: Sequence[int], vectors: Collection[Any]) -> bool:
     """Store a batch of embeddings; with the last one EMBEDDING → STORING. Return whether it was the last.
 
     A chunk that has its embedding already is passed over, so that a batch sent twice is stored once.
@@ -253,14 +254,16 @@ def record_embeddings(connection: Connection, claim: Claim, chunk_ids: Sequence[
     Raises:
         NotFound, AttemptConflict, AttemptNotCurrent, ClaimLost: the claim does not hold.
         StageNotCurrent: the version has no chunks yet.
+        InvalidRequest: the vectors are more or fewer than the chunks, or not as long as the model's.
     """
     job, _ = lock_held_job(connection, claim)
     stage = stage_of(connection, job.version_id)
     if stage not in (VersionStatus.EMBEDDING, VersionStatus.STORING):
         raise StageNotCurrent(job.version_id, stage, "it has no chunks yet")
-    model_id = select(versions.c.model_id).where(versions.c.id == job.version_id).scalar_subquery()
-    if len(chunk_ids) != len(vectors):
-        raise ValueError(f"{len(chunk_ids)} chunks with {len(vectors)} vectors")
+    model = connection.execute(
+        select(models).join(versions, versions.c.model_id == models.c.id).where(versions.c.id == job.version_id)
+    ).one()
+    require_shape(model, chunk_ids, vectors)
     if len(chunk_ids) > 0:
         rows = (
             func.unnest(
@@ -276,7 +279,7 @@ def record_embeddings(connection: Connection, claim: Claim, chunk_ids: Sequence[
                 ["chunk_id", "model_id", "version_id", "owner_id", "embedding"],
                 select(
                     rows.c.chunk_id,
-                    model_id,
+                    literal(model.id, BigInteger),
                     literal(job.version_id, BigInteger),
                     literal(job.owner_id, Text),
                     cast(rows.c.vector, VECTOR),
@@ -289,7 +292,19 @@ def record_embeddings(connection: Connection, claim: Claim, chunk_ids: Sequence[
             versions.c.id == job.version_id
         )
     ).one()
-    complete = version.embedding_count == version.chunk_count
-    if complete and version.status == VersionStatus.EMBEDDING:
+    if version.status == VersionStatus.EMBEDDING and version.embedding_count == version.chunk_count:
         connection.execute(update(versions).where(versions.c.id == job.version_id).values(status=VersionStatus.STORING))
-    return bool(complete)
+        return True
+    return bool(version.status == VersionStatus.STORING)
+
+
+def require_shape(model: Row[Any], chunk_ids: Sequence[int], vectors: Collection[Any]) -> None:
+    """Say what is wrong with a batch before the database refuses it in the words of an index."""
+    if len(chunk_ids) != len(vectors):
+        raise InvalidRequest(f"{len(chunk_ids)} chunks with {len(vectors)} vectors")
+    for chunk_id, vector in zip(chunk_ids, vectors, strict=True):
+        if len(vector) != model.dimensions:
+            raise InvalidRequest(
+                f"the vector of chunk {chunk_id} has {len(vector)} dimensions; those of {model.name} have "
+                f"{model.dimensions}"
+            )

@@ -1,6 +1,7 @@
 """Recover what a worker left behind: the claims whose lease ran out."""
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, select, update
@@ -8,7 +9,7 @@ from sqlalchemy import Connection, Row, func, select, update
 from domain.fail import write_failure
 from domain.failures import Failure, FailureType
 from domain.held import lock_job
-from domain.refusals import refused
+from domain.refusals import Tried, try_change
 from domain.release import write_release
 from domain.statuses import AttemptStatus, JobStatus
 from domain.tables import attempts, inline, jobs
@@ -35,18 +36,23 @@ def recover_expired_leases(connection: Connection) -> int:
     recovered = 0
     for job_id in expired.all():
         job = lock_job(connection, job_id)
-        if refused(connection, f"to recover job {job_id}", lambda job=job: end_expired(connection, job)):  # type: ignore[misc]
-            refused(connection, f"to put off job {job_id}", lambda job=job: put_off(connection, job))  # type: ignore[misc]
-        else:
+        tried = try_change(connection, f"to recover job {job_id}", partial(end_expired, connection, job))
+        if tried is Tried.REFUSED:
+            try_change(connection, f"to put off job {job_id}", partial(put_off, connection, job))
+        elif tried is Tried.MADE:
             recovered += 1
     return recovered
 
 
 def end_expired(connection: Connection, job: Row[Any]) -> None:
     attempt = connection.execute(
-        select(attempts).where(attempts.c.job_id == job.id, attempts.c.status == AttemptStatus.STARTED)
+        select(attempts).where(
+            attempts.c.job_id == job.id,
+            attempts.c.claim_token == job.claim_token,
+            attempts.c.status == AttemptStatus.STARTED,
+        )
     ).one_or_none()
-    if attempt is None:  # only an owner can have made such a row; the commit check names it
+    if attempt is None:  # only an owner can have made such a row; the database refuses this and names the rule
         connection.execute(update(jobs).where(jobs.c.id == job.id).values(status=JobStatus.PENDING))
     elif attempt.stage_started_at is None:
         write_release(connection, job, attempt.id)

@@ -2,9 +2,10 @@
 
 import logging
 from collections.abc import Callable
+from enum import Enum, auto
 
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, NoResultFound
 
 log = logging.getLogger(__name__)
 
@@ -21,11 +22,16 @@ def rule_of(error: DBAPIError) -> str | None:
     return getattr(getattr(error.orig, "diag", None), "constraint_name", None)
 
 
-def refused(connection: Connection, what: str, change: Callable[[], None]) -> bool:
-    """Make a change in a savepoint, with its commit checks at once; whether the database refused the row.
+class Tried(Enum):
+    """What became of a change; only one that was MADE left a trace."""
 
-    A refused row is logged and leaves the transaction as it was. A row that is locked by another transaction is
-    neither changed nor counted as refused: its turn comes again.
+    MADE = auto()
+    REFUSED = auto()  # by the row itself, and logged: it would be refused again
+    LOCKED = auto()  # by another transaction: its turn comes again
+
+
+def try_change(connection: Connection, what: str, change: Callable[[], None]) -> Tried:
+    """Make a change in a savepoint, with its commit checks at once; say what became of it.
 
     Raises:
         DBAPIError: anything that is not about this row, such as a lost connection, a deadlock or a full disk.
@@ -38,9 +44,12 @@ def refused(connection: Connection, what: str, change: Callable[[], None]) -> bo
     except DBAPIError as error:
         state = sqlstate_of(error)
         if state == LOCK_NOT_AVAILABLE:
-            return False
+            return Tried.LOCKED
         if state[:2] not in ("22", "23", "P0"):
             raise
         log.error("the database refused %s by rule %s: %s", what, rule_of(error), str(error.orig).split("\n", 1)[0])
-        return True
-    return False
+        return Tried.REFUSED
+    except NoResultFound:  # no foreign key lets this happen; an owner who switched them off can
+        log.error("failed %s: its version or its document does not exist", what)
+        return Tried.REFUSED
+    return Tried.MADE

@@ -236,6 +236,11 @@ workers = Table("workers", metadata, WorkerColumns)
 claim_hints = Table("claim_hints", metadata, ClaimHintColumns)
 
 
+def is_storable(text: str) -> bool:
+    """Whether PostgreSQL can store the text: it has neither a NUL nor half a character."""
+    return not any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in text)
+
+
 def inline(status: StrEnum) -> BindParameter[str]:
     """A status written into the SQL: behind a parameter the planner cannot prove that a partial index applies."""
     return literal(status.value, Text, literal_execute=True)

@@ -5,7 +5,9 @@ from collections.abc import Collection
 from sqlalchemy import Connection, func, insert, update
 
 from domain.errors import InvalidRequest
-from domain.tables import workers
+from domain.tables import is_storable, workers
+
+MOST_CONCURRENCY = 10_000
 
 
 def register_worker(connection: Connection, name: str, queues: Collection[str], concurrency: int) -> int:
@@ -16,12 +18,12 @@ def register_worker(connection: Connection, name: str, queues: Collection[str], 
         concurrency: how many stages it runs at once; at most twice as many jobs are claimed for it.
 
     Raises:
-        InvalidRequest: the name is empty or longer than 255 characters, or the concurrency is below 1.
+        InvalidRequest: the name is empty or longer than 255 characters, or the concurrency is not from 1 to 10,000.
     """
-    if not 1 <= len(name) <= 255 or "\x00" in name:
-        raise InvalidRequest("a worker's name has 1 to 255 characters and no NUL")
-    if concurrency < 1:
-        raise InvalidRequest("a worker's concurrency is at least 1")
+    if not 1 <= len(name) <= 255 or not all(map(is_storable, [name, *queues])):
+        raise InvalidRequest("a worker's name has 1 to 255 characters, and neither it nor a queue's has a NUL")
+    if not 1 <= concurrency <= MOST_CONCURRENCY:
+        raise InvalidRequest(f"a worker's concurrency is from 1 to {MOST_CONCURRENCY:,}")
     return connection.execute(
         insert(workers).values(name=name, queues=sorted(queues), concurrency=concurrency).returning(workers.c.id)
     ).scalar_one()

@@ -108,7 +108,6 @@ def down(directory: Path) -> int:
         for other in Usage(root).runs:
             print(f"embedded: process {other.pid} (run) was still using the servers", file=sys.stderr)
         stopped = Servers(root).stop()
-        Usage(root).keep(False)
     print("PostgreSQL and Valkey are stopped." if stopped else f"Nothing runs in {root}.")
     return 0
 

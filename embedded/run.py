@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from embedded.directory import locked, open_directory
@@ -39,21 +40,19 @@ def run(directory: Path, command: Sequence[str], account_name: str | None = None
     Raises:
         EmbeddedError: the servers or the worker did not start.
     """
-    with Signals() as signals:
+    with Signals() as signals, ExitStack() as tidying:
         root = open_directory(directory)
         with locked(root):
             servers = Servers(root, account_name)
             end_orphans(root)
             servers.start()
+            tidying.callback(leave, servers)
             worker = Worker(root, child_environment(servers.env))
-            Usage(root).enter(worker.start())
-        try:
-            worker.wait_until_ready(given_up=lambda: bool(signals.received))
-            return signals.exit_code if signals.received else run_command(command, worker, signals)
-        finally:
-            told = len(signals.received)
-            stop_worker(worker.process, hurried=lambda: len(signals.received) > told)
-            leave(servers)
+            process = worker.start()
+            tidying.callback(worker.stop, signals)
+            Usage(root).enter(process)
+        worker.wait_until_ready(given_up=lambda: bool(signals.received))
+        return signals.exit_code if signals.received else run_command(command, worker, signals)
 
 
 def run_command(command: Sequence[str], worker: "Worker", signals: Signals) -> int:
@@ -126,6 +125,11 @@ class Worker:
             if time.monotonic() > self._started_at + WORKER_START_LIMIT_SECONDS:
                 raise EmbeddedError(f"the worker is not ready after {WORKER_START_LIMIT_SECONDS:.0f} s: {self.log}")
             time.sleep(0.05)
+
+    def stop(self, signals: Signals) -> None:
+        """Stop it; one more signal from now on means: faster."""
+        told = len(signals.received)
+        stop_worker(self.process, hurried=lambda: len(signals.received) > told)
 
     def restart_if_ended(self) -> None:
         """Start it again when it has ended by itself, as the process supervisor of a deployment would."""

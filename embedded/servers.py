@@ -56,6 +56,8 @@ class Servers:
         """
         from embedded.migrate import migrate  # Alembic takes a second to import; stopping needs none of it
 
+        if not (self.postgres.running or self.valkey.running):
+            Usage(self.root).keep(False)  # whoever wanted them to stay up has lost them, in a reboot perhaps
         started = []
         try:
             for server, port in ((self.postgres, postgres_port), (self.valkey, valkey_port)):
@@ -73,6 +75,7 @@ class Servers:
     def stop(self) -> bool:
         """Stop both cleanly; False when none ran."""
         stopped = [self.valkey.stop(), self.postgres.stop()]
+        Usage(self.root).keep(False)
         remove_unused_copies(self.root)
         return any(stopped)
 

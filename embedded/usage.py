@@ -33,7 +33,8 @@ class Usage:
 
     def keep(self, kept: bool) -> None:
         """Whether the servers are to stay up when the last `run` ends."""
-        self._remember(kept=kept)
+        if self._record["kept"] != kept:
+            self._remember(kept=kept)
 
     def enter(self, worker: Process) -> None:
         """Note that this process uses the servers, with this worker; again when it has another worker."""

@@ -68,8 +68,8 @@ def decode(content: bytes, declared: str | None = None) -> Decoded:
     for mark, encoding in _MARKS:
         if content.startswith(mark):
             plain_name = encoding.removesuffix("-sig")
-            if (text := _strict(content, encoding)) is not None:
-                return Decoded(text, plain_name)
+            if (marked := _strict(content, encoding)) is not None:
+                return Decoded(marked, plain_name)
             raise content_invalid(
                 Reason.ENCODING_UNKNOWN,
                 f"the file begins with the byte order mark of {plain_name.upper()} but does not go on in it: "
@@ -80,10 +80,11 @@ def decode(content: bytes, declared: str | None = None) -> Decoded:
         return wide
     if b"\x1b$" in content:  # seven bits with escape sequences: valid UTF-8, but not meant so
         for seven_bit in ("iso2022_jp_2", "iso2022_kr"):
-            if (text := _strict(content, seven_bit)) is not None:
-                return Decoded(text, seven_bit)
-    _refuse_binary(content)
-    if (text := _strict(content, "utf-8")) is not None:
+            if (escaped := _strict(content, seven_bit)) is not None:
+                return Decoded(escaped, seven_bit)
+    text = _strict(content, "utf-8")
+    _refuse_binary(content, share=0.02 if text is None else 0.1)
+    if text is not None:
         return Decoded(text, "utf-8")
 
     believed = known_encoding(declared) if declared else None
@@ -150,10 +151,11 @@ _USUAL_BLOCK = re.compile(
 )
 
 
-def _refuse_binary(content: bytes) -> None:
+def _refuse_binary(content: bytes, share: float) -> None:
+    """Refuse what has more controls than ``share``; random bytes have a tenth."""
     sample = content[:SAMPLE_BYTES]
     controls = sum(sample.count(code) for code in _CONTROLS)
-    if controls > max(4, len(sample) // 50):
+    if controls > max(4, len(sample) * share):
         raise content_invalid(Reason.UNSUPPORTED_TYPE, "the file is neither a document of a known format nor text")
 
 

@@ -117,8 +117,10 @@ def _is_pdf(content: bytes) -> bool:
 
 def _type_of_archive(archive: Archive) -> str:
     declared = archive.read("mimetype")[:100].strip().decode("ascii", errors="replace") if "mimetype" in archive else ""
-    if declared in (ODT, HWPX, EPUB):
+    if declared in (HWPX, EPUB):
         return declared
+    if declared.startswith(ODT):  # and its templates and web pages
+        return ODT
     if "[Content_Types].xml" in archive:
         for part, media_type in (
             ("word/document.xml", DOCX),

@@ -69,11 +69,11 @@ def _extract(content: bytes, sniffed: Sniffed, max_seconds: int) -> Extracted:
             case media_type.DOCX:
                 return read_docx(sniffed.archive, max_seconds)
             case media_type.PPTX:
-                return read_pptx(content, max_seconds)
+                return read_pptx(content, sniffed.archive, max_seconds)
             case media_type.XLSX:
                 return read_xlsx(sniffed.archive)
             case media_type.ODT:
-                return read_odt(content, max_seconds)
+                return read_odt(content, sniffed.archive, max_seconds)
             case media_type.HWPX:
                 return read_hwpx(sniffed.archive)
             case _:

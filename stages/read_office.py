@@ -43,8 +43,9 @@ def read_docx(archive: Archive, max_seconds: int) -> Extracted:
     """The text of a DOCX document, with the headings, lists and tables of Markdown.
 
     Raises:
-        StageFailed: CORRUPT, or TIME_LIMIT.
+        StageFailed: ARCHIVE_UNSAFE, CORRUPT, or TIME_LIMIT.
     """
+    _refuse_doctype(archive)
     result = _extract(_without_references(archive), DOCX, "markdown", max_seconds)
     title = _title(result)
     return Extracted(
@@ -54,19 +55,36 @@ def read_docx(archive: Archive, max_seconds: int) -> Extracted:
     )
 
 
-def read_pptx(content: bytes, max_seconds: int) -> Extracted:
-    """The text of the slides and of their notes (which kreuzberg leaves out of Markdown)."""
+def read_pptx(content: bytes, archive: Archive, max_seconds: int) -> Extracted:
+    """The text of the slides and of their notes (which kreuzberg leaves out of Markdown).
+
+    Raises:
+        StageFailed: ARCHIVE_UNSAFE, CORRUPT, or TIME_LIMIT.
+    """
+    _refuse_doctype(archive)
     result = _extract(content, PPTX, "plain", max_seconds)
     return Extracted(result.content, title=_title(result), metadata=_metadata(result))
 
 
-def read_odt(content: bytes, max_seconds: int) -> Extracted:
-    """The text of an ODT document, with the headings, lists and tables of Markdown."""
+def read_odt(content: bytes, archive: Archive, max_seconds: int) -> Extracted:
+    """The text of an ODT document, with the headings, lists and tables of Markdown.
+
+    Raises:
+        StageFailed: PASSWORD_REQUIRED, ARCHIVE_UNSAFE, CORRUPT, or TIME_LIMIT.
+    """
+    _refuse_doctype(archive)
+    if "META-INF/manifest.xml" in archive and b"encryption-data" in archive.read("META-INF/manifest.xml"):
+        raise content_invalid(Reason.PASSWORD_REQUIRED, "the document needs a password: upload it saved without one")
     result = _extract(content, ODT, "markdown", max_seconds)
     return Extracted(_plain(result.content), title=_title(result), metadata=_metadata(result))
 
 
 def read_rtf(content: bytes, max_seconds: int) -> Extracted:
+    """The text of an RTF document.
+
+    Raises:
+        StageFailed: CORRUPT, or TIME_LIMIT.
+    """
     result = _extract(content, RTF, "plain", max_seconds)
     return Extracted(result.content, title=_title(result), metadata=_metadata(result))
 
@@ -98,6 +116,15 @@ def _extract(content: bytes, media_type: str, output: str, max_seconds: int) -> 
             ) from error
         parts = list(dict.fromkeys(said.split(": ")))  # it says things twice
         raise content_invalid(Reason.CORRUPT, f"the document is damaged: {': '.join(parts)[:500]}") from error
+
+
+def _refuse_doctype(archive: Archive) -> None:
+    """No program writes one into these formats; kreuzberg makes no text of what uses its entities."""
+    for name in archive.names:
+        if name.endswith(".xml") and b"<!DOCTYPE" in next(archive.stream(name), b"")[:65_536]:
+            raise content_invalid(
+                Reason.ARCHIVE_UNSAFE, f"the document was not opened: {name} has a DOCTYPE, which could hide entities"
+            )
 
 
 def _title(result: "ExtractionResult") -> str | None:

@@ -5,8 +5,10 @@ again changes nothing. What is read must lie below the configured store: a URI n
 door to the machine or to another bucket.
 """
 
+import contextlib
 import hashlib
 import os
+import stat
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -160,12 +162,20 @@ class Folder:
 
     def stream(self, uri: str) -> tuple[int, Iterator[bytes]]:
         path = self._inside(uri)
+        with self._reading(path):
+            status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise content_invalid(Reason.SOURCE_MISSING, f"local store: {path} is a folder; enqueue the files in it")
+        return status.st_size, self._read(path)
+
+    def _read(self, path: Path) -> Iterator[bytes]:
+        with self._reading(path), path.open("rb") as file:
+            yield from pieces_of(file)
+
+    @contextlib.contextmanager
+    def _reading(self, path: Path) -> Iterator[None]:
         try:
-            if path.is_dir():
-                raise content_invalid(
-                    Reason.SOURCE_MISSING, f"local store: {path} is a folder; enqueue the files in it"
-                )
-            file = path.open("rb")
+            yield
         except FileNotFoundError:
             if not self.root.is_dir():  # a share that is not mounted looks like this
                 raise unavailable(f"local store: the folder {self.root} does not exist here now") from None
@@ -173,15 +183,7 @@ class Folder:
                 Reason.SOURCE_MISSING, f"local store: no file {path}; upload the document again"
             ) from None
         except OSError as error:
-            raise unavailable(f"local store: open {path}: {error.strerror}") from error
-        return os.fstat(file.fileno()).st_size, self._read(file)
-
-    def _read(self, file: IO[bytes]) -> Iterator[bytes]:
-        try:
-            with file:
-                yield from pieces_of(file)
-        except OSError as error:
-            raise unavailable(f"local store: read {file.name}: {error.strerror}") from error
+            raise unavailable(f"local store: read {path}: {error.strerror}") from error
 
     def _inside(self, uri: str) -> Path:
         # Resolved on both sides: the root may be a link itself, and a link below it may lead out.
@@ -214,7 +216,8 @@ class Folder:
         except OSError as error:
             raise unavailable(f"local store: write below {self.root}: {error.strerror}") from error
         finally:
-            partial.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                partial.unlink()
         return StoredFile(path.as_uri(), digest.hexdigest(), size)
 
 

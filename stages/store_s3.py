@@ -61,7 +61,7 @@ class S3:
         except (BaseError, OSError, ValueError) as error:
             raise self._failure("GET", key, error) from error
 
-    def _read(self, answer: obstore.GetResult, key: str) -> Iterator[bytes]:
+    def _read(self, answer: "obstore.GetResult", key: str) -> Iterator[bytes]:
         try:
             for piece in answer.stream(min_chunk_size=1024 * 1024):
                 yield bytes(piece)

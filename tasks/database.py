@@ -33,6 +33,7 @@ _SET_TIMEOUTS = text(
 def connect_args(seconds: int) -> dict[str, object]:
     """What psycopg is told: give up connecting, and a peer that no longer answers, after ``seconds``."""
     return {
+        "application_name": "holdfast",
         "prepare_threshold": None,
         "connect_timeout": max(2, seconds),  # libpq takes no less than 2
         "tcp_user_timeout": seconds * 1000,  # ms

@@ -10,8 +10,9 @@ from domain.errors import DomainError
 from domain.held import Claim
 from domain.release import release_attempt
 from domain.statuses import Task
+from domain.wake import work_is_due
 from tasks.database import run_transaction
-from tasks.messages import send_stage
+from tasks.messages import send_claim_hint, send_stage
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,17 @@ def dispatch(waiting: Iterable[Dispatch]) -> None:
             except Exception:
                 log.exception("job_id=%d its message could not be sent", one.claim.job_id)
         give_back(one.claim)
+
+
+def wake_if_due() -> None:
+    """At the end of a job its place is free: ask for a claim, if anything is due. Never raises."""
+    try:
+        due = run_transaction(lambda connection: work_is_due(connection, tuple(Task)))
+    except Exception as error:  # noqa: BLE001 - the supervisors ask again within a second
+        log.warning("what is due is not known: %s", type(error).__name__)
+        return
+    if due:
+        send_claim_hint()
 
 
 def give_back(claim: Claim) -> None:

@@ -9,7 +9,8 @@ from domain.release import release_attempt
 from domain.statuses import Task, VersionStatus
 from tasks.app import app
 from tasks.database import run_transaction
-from tasks.messages import send_claim_hint, send_news_hint
+from tasks.dispatch import wake_if_due
+from tasks.messages import send_news_hint
 from tasks.models import embedder_for
 from tasks.recording import Run, RunFailed, recording_failure
 from tasks.requests import StageTask
@@ -33,7 +34,7 @@ def embed(self: StageTask, job_id: int) -> str | None:
         else:
             run_transaction(lambda c: release_attempt(c, claim))
             run.log_moved(VersionStatus.EMBEDDING, "RELEASED")
-    send_claim_hint()  # this worker is free, and a released job is due at once
+    wake_if_due()
     return run.result
 
 
@@ -44,7 +45,7 @@ def embed_missing(begun: StageRun, run: Run, seconds: float) -> bool:
     for batch in embedder.batches(chunks):
         vectors = embedder.embed_passages([chunk.text for chunk in batch])  # the slow part: no transaction is open
         ids = [chunk.id for chunk in batch]
-        if run_transaction(partial(record_embeddings, claim=begun.claim, chunk_ids=ids, vectors=vectors)):
+        if run_transaction(partial(record_embeddings, claim=begun.claim, chunk_ids=ids, vectors=list(vectors))):
             run.log_moved(VersionStatus.EMBEDDING, VersionStatus.STORING)
             return True
         if run.seconds > seconds:

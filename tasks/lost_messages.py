@@ -21,20 +21,19 @@ UNBEGUN = timedelta(seconds=5)  # how long a claim may wait for its stage to beg
 DEAF_AFTER = 60.0  # s
 
 
-def release_lost(connection: Connection, waiting: dict[str, int]) -> list[int]:
+def release_lost(connection: Connection, empty: Collection[Task]) -> list[int]:
     """Release the claims whose message is gone; return their jobs.
 
     A stage's message is gone when its queue is empty and the claim has waited unbegun for 5 s. Nothing is
     prefetched, so the count is exact; should it be wrong once, the claim token makes that harmless.
 
     Args:
-        waiting: how many messages wait in each queue.
+        empty: the tasks whose queue is empty.
     """
     released: list[int] = []
-    for task in Task:
-        if waiting[task] == 0:
-            with short_transaction(connection):
-                released += release_unbegun(connection, task, UNBEGUN)
+    for task in empty:
+        with short_transaction(connection):
+            released += release_unbegun(connection, task, UNBEGUN)
     if released:
         log.warning("released %d jobs whose messages are gone: %s", len(released), released[:20])
     return released

@@ -2,12 +2,11 @@
 
 from functools import cache
 
-from stages.embed import Embedder, open_embedder
-
 from domain.begin import Model
 from domain.enqueue import register_model
 from domain.failures import Failure, FailureType, StageFailed
 from settings import settings
+from stages.embed import Embedder, open_embedder
 from tasks.database import run_transaction
 
 

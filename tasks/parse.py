@@ -1,12 +1,11 @@
 """``tasks.parse``: the stages PARSING and CHUNKING of one version."""
 
-from stages.chunk import chunk
-from stages.parse import parse as parse_content
-
 from domain.begin import StageRun, begin_stage
 from domain.record import load_parsed, record_chunks, record_parsed
 from domain.statuses import Task, VersionStatus
 from settings import settings
+from stages.chunk import chunk
+from stages.parse import parse as parse_content
 from stages.store import Source, read_source
 from tasks.app import app
 from tasks.database import run_transaction
@@ -28,7 +27,7 @@ def parse(self: StageTask, job_id: int) -> str | None:
 
         if begun.stage == VersionStatus.PARSING:
             source = read(begun)
-            parsed = parse_content(source.content, begun.name, self.soft_seconds)
+            parsed = parse_content(source.content, begun.name, max(1, self.soft_seconds - 5))
             run_transaction(lambda c: record_parsed(c, claim, parsed, source.sha256, source.size_bytes))
             run.log_moved(VersionStatus.PARSING, VersionStatus.CHUNKING)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
+from billiard.common import terminate_handler_fired  # type: ignore[attr-defined]  # the stub is older
 from billiard.exceptions import SoftTimeLimitExceeded
 from celery.exceptions import Retry
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
@@ -26,7 +27,8 @@ from domain.held import Claim
 from domain.statuses import Outcome
 from settings import settings
 from tasks.database import run_transaction, sqlstate
-from tasks.messages import send_claim_hint, send_news_hint
+from tasks.dispatch import wake_if_due
+from tasks.messages import send_news_hint
 from tasks.requests import NotRegistered
 
 log = logging.getLogger(__name__)
@@ -86,7 +88,9 @@ def recording_failure(claim: Claim) -> Iterator[Run]:
     run = Run(claim)
     try:
         yield run
-    except BaseException as error:  # noqa: BLE001 - also SystemExit from a parser: it must not end the child
+    except BaseException as error:  # also SystemExit from a parser: it must not end the child
+        if terminate_handler_fired():
+            raise  # this process is being ended, by a time limit or a shutdown: its parent reports which
         failure = classify(error)
         if failure is None:
             log.info("job_id=%d attempt_id=%d stale: %s", claim.job_id, claim.attempt_id, error)
@@ -100,7 +104,7 @@ def recording_failure(claim: Claim) -> Iterator[Run]:
         if result.next_retry_at is None or result.next_retry_at <= result.failed_at:
             if result.outcome == Outcome.FAILED:
                 send_news_hint()
-            send_claim_hint()  # the job ended or is due again at once; a later retry finds its own hint
+            wake_if_due()
         told = tell(result, shown(failure, error))
         # "from None": the traceback and the text of the cause may hold what the document says.
         raise told from None

@@ -43,7 +43,10 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 TICK = 1.0  # s between questions whether anything is due
-LOOK = 5.0  # s between looks at the queues, and between signs of life
+SIGN_OF_LIFE = 10.0  # s; claims count the workers seen in the last 30
+LOOK = 5.0  # s between looks at the queues, while there is work
+IDLE_LOOK = 30.0  # s between them otherwise
+LATELY = 60.0  # s since the last stage or hint, after which there is no work
 LONGEST_PAUSE = 30.0  # s between tries while the database is away and nothing runs here
 DATABASE_PATIENCE = 4  # s until a silent database is taken to be away
 HANG_PATIENCE = 30.0  # s a deaf worker gets to end tidily
@@ -100,7 +103,9 @@ class Watch:
         self._connection: Connection | None = None
         self._broker: Broker | None = None
         self._failures = 0
-        self._next_renewal = self._next_look = 0.0
+        self._next_renewal = self._next_sign = 0.0
+        self._looked_at = self._hinted_at = monotonic()
+        self._waiting: dict[str, int] = {}
         self._ended = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, name="supervisor", daemon=True),
@@ -158,16 +163,21 @@ class Watch:
         if monotonic() >= self._next_renewal:
             self._next_renewal = monotonic() + self.leases.period
             self.leases.renew(connection)
-        if monotonic() >= self._next_look:
-            self._next_look = monotonic() + LOOK
+        if monotonic() >= self._next_sign:
+            self._next_sign = monotonic() + SIGN_OF_LIFE
             with short_transaction(connection):
                 note_worker_seen(connection, this_worker.id)
+        if self.draining:
+            return
+        with short_transaction(connection):
+            due = claim_hint_due(connection, self._tasks())
+        if due:
+            self._hinted_at = monotonic()
+            self._tell_broker(hint_unless_waiting)
+        busy = monotonic() - max(self._hinted_at, this_worker.accepted_at) < LATELY
+        if monotonic() - self._looked_at >= (LOOK if busy else IDLE_LOOK):
+            self._looked_at = monotonic()
             self._look(connection)
-        if not self.draining:
-            with short_transaction(connection):
-                due = claim_hint_due(connection, self._tasks())
-            if due:
-                self._tell_broker(hint_unless_waiting)
 
     def _tasks(self) -> list[Task]:
         """What is worth waking for: the tasks this worker runs, or all where it only claims."""
@@ -199,11 +209,14 @@ class Watch:
 
     def _look(self, connection: Connection) -> None:
         """Release what the broker lost, and notice that this worker no longer hears it."""
-        waiting = self._tell_broker(lambda broker: count_waiting(broker, (CLAIM_QUEUE, *Task)))
-        if waiting is None or self.draining:
+        before = self._waiting
+        found = self._tell_broker(lambda broker: count_waiting(broker, (CLAIM_QUEUE, *Task)))
+        self._waiting = found or {}
+        if found is None:
             return
-        release_lost(connection, waiting)
-        if self.hearing.is_deaf(waiting, self.app.amqp.queues.consume_from):
+        # Empty at two looks: what was on its way at the first one is with a worker by now.
+        release_lost(connection, [task for task in Task if before.get(task) == found[task] == 0])
+        if self.hearing.is_deaf(found, self.app.amqp.queues.consume_from):
             log.critical("messages wait, but this worker hears none: it ends, to be started again")
             # Not a signal: its handler would make the exit code 0, and a clean exit is not restarted.
             state.should_stop = EX_FAILURE  # type: ignore[assignment]  # the stub knows only None

@@ -4,7 +4,10 @@
 CREATE FUNCTION refuse(rule text, message text, advice text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
 BEGIN
-    RAISE EXCEPTION USING MESSAGE = message, ERRCODE = 'check_violation', CONSTRAINT = rule, HINT = coalesce(advice, '');
+    IF advice IS NULL THEN
+        RAISE EXCEPTION USING MESSAGE = message, ERRCODE = 'check_violation', CONSTRAINT = rule;
+    END IF;
+    RAISE EXCEPTION USING MESSAGE = message, ERRCODE = 'check_violation', CONSTRAINT = rule, HINT = advice;
 END $$;
 
 CREATE FUNCTION task_of_stage(stage text) RETURNS text

@@ -40,7 +40,12 @@ def register_model(connection: Connection, dimensions: int = DIMENSIONS) -> int:
     return int(one(connection, "SELECT register_model('test:model', :dimensions)", dimensions=dimensions))
 
 
-def upload(connection: Connection, document_id: int | None = None, max_retry_count: int = 3) -> Indexing:
+def upload(
+    connection: Connection,
+    document_id: int | None = None,
+    max_retry_count: int = 3,
+    dimensions: int = DIMENSIONS,
+) -> Indexing:
     """A new version with its job, of a new document or of the one given."""
     if document_id is None:
         document_id = one(
@@ -48,7 +53,7 @@ def upload(connection: Connection, document_id: int | None = None, max_retry_cou
             "INSERT INTO documents (owner_id, name) VALUES ('owner', :name) RETURNING id",
             name=f"document {next(_numbers)}",
         )
-    model_id = register_model(connection)
+    model_id = register_model(connection, dimensions)
     version = row(
         connection,
         """
@@ -184,7 +189,9 @@ def store_chunks(connection: Connection, of: Indexing, number: int = CHUNKS) -> 
         connection,
         """
         INSERT INTO chunks (version_id, chunk_no, text, char_start, char_end, token_count, text_sha256)
-        SELECT :version, n, 'text', 0, 4, 1, repeat('0', 64) FROM generate_series(0, :number - 1) n
+        SELECT :version, first + n, 'text', 0, 4, 1, repeat('0', 64)
+        FROM (SELECT coalesce(max(chunk_no), -1) FROM chunks WHERE version_id = :version) last (first),
+            generate_series(1, :number) n
         """,
         version=of.version_id,
         number=number,

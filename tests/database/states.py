@@ -6,6 +6,7 @@ from sqlalchemy import Connection
 
 from domain.statuses import AttemptStatus, DocumentStatus, JobStatus, VersionStatus
 from tests.database.lifecycle import (
+    DIMENSIONS,
     Indexing,
     cancel,
     claim,
@@ -33,9 +34,10 @@ def version_in(
     status: VersionStatus,
     stopped_stage: VersionStatus = VersionStatus.STORING,
     document_id: int | None = None,
+    dimensions: int = DIMENSIONS,
 ) -> Indexing:
     """A version of this status: claimed while in a stage; FAILED or CANCELLED at ``stopped_stage``."""
-    made = upload(connection, document_id)
+    made = upload(connection, document_id, dimensions=dimensions)
     stopped = status in (VersionStatus.FAILED, VersionStatus.CANCELLED)
     target = stopped_stage if stopped else status
     if target != VersionStatus.UPLOADED:

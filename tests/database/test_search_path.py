@@ -50,7 +50,7 @@ def attacked(connection: Connection) -> Indexing:
         "UPDATE pg_temp.document_versions SET chunk_count = 0, status = 'INDEXED'",
         "CREATE FUNCTION pg_temp.refuse(text, text) RETURNS void LANGUAGE sql AS ''",
         "CREATE FUNCTION pg_temp.refuse(text, text, text) RETURNS void LANGUAGE sql AS ''",
-        "CREATE FUNCTION pg_temp.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT timestamptz 'epoch' $$",
+        "CREATE FUNCTION pg_temp.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT NULL::timestamptz'",
         "CREATE FUNCTION pg_temp.task_of_stage(text) RETURNS text LANGUAGE sql AS $$ SELECT 'embed' $$",
         "CREATE FUNCTION pg_temp.differ(text, text) RETURNS boolean LANGUAGE sql AS $$ SELECT false $$",
         "CREATE OPERATOR pg_temp.<> (FUNCTION = pg_temp.differ, LEFTARG = text, RIGHTARG = text)",

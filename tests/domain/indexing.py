@@ -17,7 +17,7 @@ from domain.policy import FailurePolicy, set_policy
 from domain.record import load_chunks_without_embedding, record_chunks, record_embeddings, record_parsed
 from domain.statuses import Task, VersionStatus
 from domain.tables import jobs, versions
-from domain.workers import register_worker
+from domain.workers import note_worker_seen, register_worker
 
 LEASE = timedelta(minutes=1)
 
@@ -58,6 +58,7 @@ class Indexing:
 
     def claim(self) -> ClaimedJob:
         """Claim the job that has been due longest."""
+        note_worker_seen(self.connection, self.worker_id)  # a test can take longer than a worker may be silent
         [claimed] = claim_jobs(self.connection, self.worker_id, 1, list(Task))
         return claimed
 

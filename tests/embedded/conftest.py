@@ -19,12 +19,19 @@ PROJECT = Path(__file__).resolve().parents[2]
 Embedded = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+@pytest.fixture(scope="module")
+def own_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A DIR for the tests of one file, each of which leaves it so that the next can start."""
+    root = tmp_path_factory.mktemp("own") / "servers"
+    with start(root):
+        yield root
+    assert_nothing_runs(root)
+
+
 @pytest.fixture
-def own_servers(tmp_path: Path) -> Iterator[Servers]:
-    """Servers of this test alone, to be killed, stopped and restarted."""
-    with start(tmp_path / "servers") as running:
-        yield running
-    assert_nothing_runs(tmp_path / "servers")
+def own_servers(own_directory: Path) -> Servers:
+    """Running servers of this test's own, to be killed, stopped and restarted."""
+    return start(own_directory)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,22 +12,7 @@ from embedded.directory import read_record, write_record
 from embedded.errors import EmbeddedError
 from embedded.processes import dropped_to
 from embedded.servers import Servers, start
-from tests.embedded.conftest import PROJECT, assert_nothing_runs
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One DIR for all tests of this file: each leaves it so that the next can start."""
-    directory = tmp_path_factory.mktemp("recovery")
-    with start(directory):
-        yield directory
-    assert_nothing_runs(directory)
-
-
-@pytest.fixture
-def own_servers(directory: Path) -> Servers:
-    """Running servers that nobody else uses."""
-    return start(directory)
+from tests.embedded.conftest import PROJECT
 
 
 def remember(servers: Servers) -> None:

@@ -83,6 +83,9 @@ def test_the_command_finds_servers_and_a_worker_and_gives_the_exit_code(director
 
 
 def test_ctrl_c_ends_the_command_and_then_everything(directory: Path, begin_run: BeginRun) -> None:
+    lost = start(directory)  # to stay, but they did not
+    lost.postgres.kill()
+    lost.valkey.kill()
     run = begin_run(directory, "sh", "-c", "echo started; exec sleep 1000")
     assert run.stdout is not None
     assert run.stdout.readline() == "started\n"

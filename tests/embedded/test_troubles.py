@@ -51,22 +51,26 @@ def test_a_folder_that_is_no_database(tmp_path: Path, refused: Refused) -> None:
 
 def test_a_database_whose_passwords_are_gone(own_servers: Servers, refused: Refused) -> None:
     own_servers.stop()
-    (own_servers.root / "postgres.json").unlink()
+    passwords = own_servers.root / "postgres.json"
+    lost = passwords.rename(own_servers.root / "lost")
     assert "the passwords of" in refused("up", "--dir", own_servers.root)
+    lost.rename(passwords)
 
 
-def test_a_database_made_with_the_wrong_characters(
-    own_servers: Servers, refused: Refused, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_database_made_with_the_wrong_characters(own_servers: Servers, refused: Refused) -> None:
     with own_servers.postgres.connect("postgres") as connection:
-        connection.execute("UPDATE pg_database SET datctype = 'C' WHERE datname = 'holdfast'")
-    assert "has LC_CTYPE C, not C.UTF-8" in refused("up", "--dir", own_servers.root)
+        change = "UPDATE pg_database SET datctype = %s WHERE datname = 'holdfast'"
+        connection.execute(change, ["C"])
+        assert "has LC_CTYPE C, not C.UTF-8" in refused("up", "--dir", own_servers.root)
+        connection.execute(change, ["C.UTF-8"])
 
 
 def test_a_database_newer_than_the_program(own_servers: Servers, refused: Refused) -> None:
     with own_servers.postgres.connect() as connection:
+        head = connection.execute("SELECT version_num FROM alembic_version").fetchone()
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
-    line = refused("up", "--dir", own_servers.root)
+        line = refused("up", "--dir", own_servers.root)
+        connection.execute("UPDATE alembic_version SET version_num = %s", head)
     assert "cannot be migrated" in line
     assert "9999" in line
 

@@ -1,0 +1,49 @@
+"""A database with a claimed document, and this process set up as a pool child would be."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from sqlalchemy import text
+
+from settings import Settings
+from tasks import database as tasks_database
+from tasks.app import app
+from tests.conftest import Connect, Engines
+from tests.domain.indexing import Indexing
+
+
+@pytest.fixture
+def connected(configured: Settings) -> Iterator[Settings]:
+    """The engine and the app of this process use the test's servers, and are closed after it."""
+    tasks_database.engine.cache_clear()
+    app.conf.broker_url = configured.redis_url.get_secret_value()
+    app.set_current()
+    yield configured
+    tasks_database.engine().dispose()
+    tasks_database.engine.cache_clear()
+    app.pool.force_close_all()
+    app._after_fork()
+
+
+@pytest.fixture
+def indexing(connect: Connect) -> Indexing:
+    """Steps of a document's life; commit what the code under test, on its own connections, is to see."""
+    made = Indexing(connect())
+    made.connection.commit()
+    return made
+
+
+@pytest.fixture
+def kill_sessions(engines: Engines) -> Callable[[], None]:
+    """Ends every session that this process holds as a worker's child would."""
+
+    def kill() -> None:
+        with engines.superuser.connect() as connection:
+            connection.execute(
+                text(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND application_name = 'holdfast' AND pid <> pg_backend_pid()"
+                )
+            )
+
+    return kill
