@@ -14,7 +14,7 @@ from api.callers import require_admin
 from api.openapi import example, problems
 from api.problems import invalid_output
 from api.runtime import Runtime
-from api.shapes import LARGEST_INT, Id, Line, Shape, StoredText, Time, answer
+from api.shapes import LARGEST_INT, Id, Line, Shape, Storable, StoredText, Time, answer
 from domain.begin import go_on
 from domain.record import (
     count_chunks_without_embedding,
@@ -31,7 +31,7 @@ router = APIRouter(prefix=PATH, tags=["workers"], dependencies=[Depends(require_
 
 Offset = Annotated[int, Field(strict=True, ge=0, le=LARGEST_INT)]
 Positive = Annotated[int, Field(strict=True, ge=1, le=LARGEST_INT)]
-MetadataValue = Annotated[str, Field(max_length=10_000)] | int | FiniteFloat | bool | None
+MetadataValue = Annotated[Storable, Field(max_length=10_000)] | int | FiniteFloat | bool | None
 
 
 class ParsedReport(Proof):

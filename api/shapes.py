@@ -31,8 +31,8 @@ def _not_blank(text: str) -> str:
 
 
 def _storable(text: str) -> str:
-    if "\x00" in text:
-        raise ValueError("must not hold a NUL")
+    if "\x00" in text or _HALF_CHARACTER.search(text):
+        raise ValueError("must not hold a NUL or half a character")
     return text
 
 
@@ -45,7 +45,8 @@ AfterId = Annotated[int | None, Query(alias="after", ge=1, le=LARGEST_ID, descri
 Limit = Annotated[int, Query(ge=1, le=LARGEST_PAGE, description="how many at most")]
 AnyText = Annotated[str, BeforeValidator(_whole_characters), AfterValidator(_not_blank)]
 Line = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_storable), AfterValidator(_not_blank)]
-StoredText = Annotated[str, AfterValidator(_storable), AfterValidator(_not_blank)]
+Storable = Annotated[str, AfterValidator(_storable)]
+StoredText = Annotated[Storable, AfterValidator(_not_blank)]
 
 
 class Shape(BaseModel):

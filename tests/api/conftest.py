@@ -21,8 +21,11 @@ import httpx
 import jwt
 import pytest
 import uvicorn
+from sqlalchemy import select
 
 import settings
+from domain.cancel import cancel_document
+from domain.tables import JOB_IS_LIVE, jobs
 from embedded.postgres import APPLICATION, OWNER
 from embedded.servers import Servers
 from tasks.app import app as celery_app
@@ -157,8 +160,12 @@ def shared_admin(shared: Shared) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def owner() -> str:
-    """An owner that no other test has."""
+def owner(shared: Shared) -> str:
+    """An owner that no other test has; what other tests left to be done is cancelled."""
+    with shared.engines.app.begin() as connection:
+        live = select(jobs.c.document_id).where(JOB_IS_LIVE).distinct()
+        for document_id in connection.execute(live).scalars().all():
+            cancel_document(connection, document_id)
     return f"owner-{next(_owner_numbers)}"
 
 
@@ -309,3 +316,11 @@ def code_of(response: httpx.Response) -> tuple[int, str]:
     assert {"type", "title", "code", "detail"} <= problem.keys()
     assert "Traceback" not in response.text
     return response.status_code, problem["code"]
+
+
+def violations(engines: Engines) -> list[object]:
+    """Every rule of the state machine, asked of the database."""
+    from domain.invariants import check_invariants
+
+    with engines.owner.connect() as connection:
+        return list(check_invariants(connection))

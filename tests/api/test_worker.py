@@ -7,8 +7,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from domain.invariants import check_invariants
-from tests.api.conftest import HttpWorker, Seed, Shared, code_of
+from tests.api.conftest import HttpWorker, Seed, Shared, code_of, violations
 from tests.api.test_failure_report import expire_leases, make_due
 from tests.conftest import Engines
 
@@ -57,12 +56,12 @@ def test_a_worker_indexes_an_uploaded_document(
         "EMBEDDING_COMPLETED",
         "INDEXED",
         "CURRENT_CHANGED",
+        "DOCUMENT_INDEXED",
     ]
     assert [attempt["runBy"] for attempt in view["attempts"]] == ["http-worker"]
     assert claim["claimToken"] not in admin.get(job).text
     assert ann.get(f"/documents/{accepted['documentId']}").json()["searchable"]["chunkCount"] == 2
-    with engines.owner.connect() as connection:
-        assert check_invariants(connection) == []
+    assert violations(engines) == []
 
 
 def test_every_report_may_be_sent_twice(worker: HttpWorker, seed: Seed) -> None:
