@@ -15,6 +15,7 @@ from .archive import Archive
 from .extracted import Extracted
 from .invalid import Reason, content_invalid
 from .media_type import DOCX, ODT, PDF, PPTX, RTF
+from .xml_events import read_xml
 
 if TYPE_CHECKING:
     from kreuzberg import ExtractionResult
@@ -45,7 +46,7 @@ def read_docx(archive: Archive, max_seconds: int) -> Extracted:
     Raises:
         StageFailed: ARCHIVE_UNSAFE, CORRUPT, or TIME_LIMIT.
     """
-    _refuse_doctype(archive)
+    _check_xml(archive)
     result = _extract(_without_references(archive), DOCX, "markdown", max_seconds)
     title = _title(result)
     return Extracted(
@@ -61,7 +62,7 @@ def read_pptx(content: bytes, archive: Archive, max_seconds: int) -> Extracted:
     Raises:
         StageFailed: ARCHIVE_UNSAFE, CORRUPT, or TIME_LIMIT.
     """
-    _refuse_doctype(archive)
+    _check_xml(archive)
     result = _extract(content, PPTX, "plain", max_seconds)
     return Extracted(result.content, title=_title(result), metadata=_metadata(result))
 
@@ -72,7 +73,7 @@ def read_odt(content: bytes, archive: Archive, max_seconds: int) -> Extracted:
     Raises:
         StageFailed: PASSWORD_REQUIRED, ARCHIVE_UNSAFE, CORRUPT, or TIME_LIMIT.
     """
-    _refuse_doctype(archive)
+    _check_xml(archive)
     if "META-INF/manifest.xml" in archive and b"encryption-data" in archive.read("META-INF/manifest.xml"):
         raise content_invalid(Reason.PASSWORD_REQUIRED, "the document needs a password: upload it saved without one")
     result = _extract(content, ODT, "markdown", max_seconds)
@@ -94,6 +95,7 @@ def _extract(content: bytes, media_type: str, output: str, max_seconds: int) -> 
 
     config = kreuzberg.ExtractionConfig(
         use_cache=False,
+        enable_quality_processing=False,  # it would "normalise" what people wrote
         disable_ocr=True,  # type: ignore[call-arg]  # its stubs do not know it
         output_format=output,
         pages=kreuzberg.PageConfig(extract_pages=True),
@@ -118,13 +120,11 @@ def _extract(content: bytes, media_type: str, output: str, max_seconds: int) -> 
         raise content_invalid(Reason.CORRUPT, f"the document is damaged: {': '.join(parts)[:500]}") from error
 
 
-def _refuse_doctype(archive: Archive) -> None:
-    """No program writes one into these formats; kreuzberg makes no text of what uses its entities."""
+def _check_xml(archive: Archive) -> None:
+    """kreuzberg makes what it can of XML that is cut short or hides its text in entities; half is not a document."""
     for name in archive.names:
-        if name.endswith(".xml") and b"<!DOCTYPE" in next(archive.stream(name), b"")[:65_536]:
-            raise content_invalid(
-                Reason.ARCHIVE_UNSAFE, f"the document was not opened: {name} has a DOCTYPE, which could hide entities"
-            )
+        if name.endswith(".xml") and name.startswith(("word/", "ppt/", "content.xml")):
+            read_xml(archive.stream(name), None, name)
 
 
 def _title(result: "ExtractionResult") -> str | None:
