@@ -112,6 +112,9 @@ CREATE FUNCTION public.attempts_history() RETURNS trigger
 DECLARE
     job record;
 BEGIN
+    IF NEW.status IN ('INDEXED', 'CANCELLED') THEN
+        RETURN NULL;  -- the version says so itself
+    END IF;
     SELECT j.document_id, j.version_id, v.status AS stage INTO job
     FROM embedding_jobs j JOIN document_versions v ON v.id = j.version_id WHERE j.id = NEW.job_id;
 
@@ -190,13 +193,15 @@ DECLARE
     has_live_job boolean;
 BEGIN
     SELECT * INTO document FROM documents WHERE id = document_id_ FOR NO KEY UPDATE;
-    has_live_job := EXISTS (
-        SELECT FROM embedding_jobs WHERE document_id = document_id_ AND status IN ('PENDING', 'PROCESSING'));
-    IF document.status = 'PENDING' AND NOT has_live_job THEN
-        PERFORM refuse('documents_pending_has_live_job', format('document %s is PENDING with no job to index it', document.id));
-    ELSIF document.status IN ('FAILED', 'CANCELLED', 'DELETED') AND has_live_job THEN
-        PERFORM refuse('documents_stopped_has_no_live_job',
-            format('document %s is %s with a live job', document.id, document.status));
+    IF document.status <> 'INDEXED' THEN
+        has_live_job := EXISTS (
+            SELECT FROM embedding_jobs WHERE document_id = document_id_ AND status IN ('PENDING', 'PROCESSING'));
+        IF document.status = 'PENDING' AND NOT has_live_job THEN
+            PERFORM refuse('documents_pending_has_live_job', format('document %s is PENDING with no job to index it', document.id));
+        ELSIF document.status IN ('FAILED', 'CANCELLED', 'DELETED') AND has_live_job THEN
+            PERFORM refuse('documents_stopped_has_no_live_job',
+                format('document %s is %s with a live job', document.id, document.status));
+        END IF;
     END IF;
     IF document.status = 'DELETED' AND EXISTS (
         SELECT FROM document_versions v WHERE v.document_id = document_id_
@@ -302,7 +307,11 @@ BEGIN
         SELECT status, current_version_id INTO document_status, current_version
         FROM documents WHERE id = version.document_id FOR NO KEY UPDATE;
         IF current_version = version.id THEN
-            PERFORM check_document(version.document_id);
+            IF version.chunk_count = 0 OR version.active_embedding_count <> version.chunk_count THEN
+                PERFORM refuse('documents_current_is_complete',
+                    format('version %s is what document %s shows, with %s of %s chunks ACTIVE', version.id,
+                           version.document_id, version.active_embedding_count, version.chunk_count));
+            END IF;
         ELSIF version.active_embedding_count > 0 THEN
             PERFORM refuse('versions_superseded_have_no_active_embeddings',
                 format('version %s is not current and has %s ACTIVE embeddings', version.id, version.active_embedding_count));
@@ -408,8 +417,9 @@ BEGIN
                 format('document %s keeps its searchable version until a newer one is complete', OLD.id),
                 'domain.delete.delete_document removes a document.');
         END IF;
-        IF (SELECT version_no FROM document_versions WHERE id = NEW.current_version_id)
-            < (SELECT version_no FROM document_versions WHERE id = OLD.current_version_id)
+        IF OLD.current_version_id IS NOT NULL
+            AND (SELECT version_no FROM document_versions WHERE id = NEW.current_version_id)
+                < (SELECT version_no FROM document_versions WHERE id = OLD.current_version_id)
         THEN
             PERFORM refuse('documents_current_never_goes_back',
                 format('document %s cannot return from version %s to the older version %s',
@@ -935,10 +945,12 @@ BEGIN
             (NEW.document_id, NEW.id, 'FILE_UPLOADED', jsonb_build_object('version_no', NEW.version_no));
         RETURN NULL;
     END IF;
-    -- The job's queue follows the stage, so that each is claimed for the workers that can run it.
-    UPDATE embedding_jobs SET task = task_of_stage(NEW.status)
-    WHERE version_id = NEW.id AND status IN ('PENDING', 'PROCESSING') AND task <> task_of_stage(NEW.status)
-        AND NEW.status NOT IN ('INDEXED', 'FAILED', 'CANCELLED');
+    -- The job's queue follows the stage, so that each is claimed for the workers that can run it. A retried
+    -- version may have got its job before or after it moved.
+    IF NEW.status = 'EMBEDDING' OR OLD.status IN ('FAILED', 'CANCELLED') THEN
+        UPDATE embedding_jobs SET task = task_of_stage(NEW.status)
+        WHERE version_id = NEW.id AND status IN ('PENDING', 'PROCESSING') AND task <> task_of_stage(NEW.status);
+    END IF;
 
     event := CASE
         WHEN OLD.status IN ('FAILED', 'CANCELLED') THEN 'MANUAL_RETRY'
@@ -1569,7 +1581,7 @@ CREATE INDEX workers_running ON public.workers USING btree (last_seen_at) WHERE 
 
 -- TRIGGER indexing_attempts attempts_check
 
-CREATE CONSTRAINT TRIGGER attempts_check AFTER INSERT OR UPDATE OF status ON public.indexing_attempts DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.check_at_commit();
+CREATE CONSTRAINT TRIGGER attempts_check AFTER UPDATE OF status ON public.indexing_attempts DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.check_at_commit();
 
 -- TRIGGER indexing_attempts attempts_guard
 
