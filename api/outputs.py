@@ -38,7 +38,7 @@ class ParsedReport(Proof):
     """``pageStarts``: the offset of each page's first character, empty without pages."""
 
     text: StoredText
-    page_starts: Annotated[list[Offset], Field(max_length=1_000_000, default_factory=list)]
+    page_starts: Annotated[list[Offset], Field(default_factory=list)]
     title: Line | None = None
     metadata: Annotated[dict[Line, MetadataValue], Field(max_length=200, default_factory=dict)]
     media_type: Line
@@ -62,11 +62,11 @@ class ChunksReport(Proof):
 
 class EmbeddingReport(Shape):
     chunk_id: Id
-    vector: Annotated[list[FiniteFloat], Field(min_length=1, max_length=16_000)]
+    vector: Annotated[list[FiniteFloat], Field(min_length=1)]
 
 
 class EmbeddingsReport(Proof):
-    embeddings: Annotated[list[EmbeddingReport], Field(min_length=1, max_length=10_000)]
+    embeddings: Annotated[list[EmbeddingReport], Field(min_length=1, max_length=1_000)]
 
 
 class StageReached(Shape):
