@@ -106,3 +106,17 @@ def test_many_small_chunks_are_counted_as_they_come() -> None:
 )
 def test_tokens_are_counted_cautiously(text: str, tokens: int) -> None:
     assert count_tokens(text) == tokens
+
+
+def test_a_heading_is_never_a_passage_of_its_own_while_it_heads_a_text() -> None:
+    section = "A full backup of the database runs every Sunday. " * 6
+    text = f"# Runbook\n\n## Backups\n\n{section}\n\n## 복구\n\n{section}\n\n## The end"
+    passages = chunk(text, (), "text/markdown", 100)
+    assert [passage.text.splitlines()[0] for passage in passages if passage.text.startswith("#")] == [
+        "# Runbook",
+        "## 복구",
+        "## The end",
+    ]
+    assert passages[0].text.startswith("# Runbook\n\n## Backups\n\nA full backup")
+    assert all(text[passage.char_start : passage.char_end] == passage.text for passage in passages)
+    assert max(len(passage.text) for passage in passages) <= 300
