@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from semantic_text_splitter import MarkdownSplitter, TextSplitter
@@ -49,7 +49,9 @@ def chunk(text: str, page_starts: Sequence[int], media_type: str, max_chunks: in
     if fewest > max_chunks:
         raise _too_many(f"at least {fewest:,}", len(text), max_chunks)
     chunks: list[Chunk] = []
-    for start, passage in _passages(text, media_type in _MARKDOWN_LIKE):
+    markdown = media_type in _MARKDOWN_LIKE
+    passages = _passages(text, markdown)
+    for start, passage in _under_headings(text, passages) if markdown else passages:
         if len(chunks) == max_chunks:
             raise _too_many(f"more than {max_chunks:,}", len(text), max_chunks)
         page_no = bisect_right(page_starts, start) if page_starts else None
@@ -65,6 +67,39 @@ def _passages(text: str, markdown: bool) -> Iterator[tuple[int, str]]:
         for offset, passage in splitter.chunk_indices(text[start:end]):
             if not is_blank(passage):
                 yield start + offset, passage
+
+
+_LONGEST_HEADING = MAX_CHUNK_CHARACTERS // 2
+_ONLY_HEADINGS = re.compile(r"\s*(?:#{1,6}[ \t][^\n]*(?:\n\s*|\Z))+")
+
+
+def _under_headings(text: str, passages: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Join a passage of headings alone with what it heads: alone it would be found, above its own section."""
+    heading: tuple[int, int] | None = None  # where the headings that wait for their text begin and end
+    for start, passage in passages:
+        end = start + len(passage)
+        first = heading[0] if heading else start
+        if _ONLY_HEADINGS.fullmatch(passage) and end - first <= _LONGEST_HEADING:
+            heading = (first, end)
+            continue
+        if heading and start - first > _LONGEST_HEADING:  # too much empty space between them
+            yield first, text[first : heading[1]]
+            heading = None
+        if heading is None:
+            yield start, passage
+            continue
+        room = MAX_CHUNK_CHARACTERS - (start - first)
+        pieces = [piece for piece in TextSplitter(room).chunk_indices(passage) if not is_blank(piece[1])]
+        lead = text[first : start + pieces[0][0]]
+        if len(lead) + len(pieces[0][1]) <= MAX_CHUNK_CHARACTERS:
+            yield first, lead + pieces[0][1]
+        else:  # what is invisible stands between them
+            yield first, text[first : heading[1]]
+            yield start + pieces[0][0], pieces[0][1]
+        yield from ((start + offset, piece) for offset, piece in pieces[1:])
+        heading = None
+    if heading:
+        yield heading[0], text[heading[0] : heading[1]]
 
 
 # Where a window may end, the best first: before a heading, after a paragraph, a line, a sentence, a word.

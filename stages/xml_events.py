@@ -38,7 +38,7 @@ def read_xml(pieces: Iterable[bytes], handler: Handler | None, what: str) -> Non
         for piece in pieces:
             parser.Parse(piece, False)
         parser.Parse(b"", True)
-    except (expat.ExpatError, ValueError) as error:
+    except (expat.ExpatError, ValueError, LookupError) as error:  # the last: an encoding that does not exist
         raise content_invalid(Reason.CORRUPT, f"the document is damaged: {what}: {error}") from error
 
 

@@ -106,3 +106,27 @@ def test_many_small_chunks_are_counted_as_they_come() -> None:
 )
 def test_tokens_are_counted_cautiously(text: str, tokens: int) -> None:
     assert count_tokens(text) == tokens
+
+
+def test_a_heading_is_never_a_passage_of_its_own_while_it_heads_a_text() -> None:
+    section = "A full backup of the database runs every Sunday. " * 6
+    text = f"# Runbook\n\n## Backups\n\n{section}\n\n## 복구\n\n{section}\n\n## The end"
+    passages = chunk(text, (), "text/markdown", 100)
+    assert [passage.text.splitlines()[0] for passage in passages if passage.text.startswith("#")] == [
+        "# Runbook",
+        "## 복구",
+        "## The end",
+    ]
+    assert passages[0].text.startswith("# Runbook\n\n## Backups\n\nA full backup")
+    assert all(text[passage.char_start : passage.char_end] == passage.text for passage in passages)
+    assert max(len(passage.text) for passage in passages) <= 300
+
+
+@pytest.mark.parametrize("between", ["\n" * 400, "\n\u200b" * 400, "\n\n"])
+def test_a_heading_far_from_its_text_stays_under_the_cap(between: str) -> None:
+    text = (
+        "# 먼 제목" + between + "환불은 구매 후 7일 안에 신청할 수 있습니다. " * 20 + between + "## 끝 제목" + between
+    )
+    chunks = chunks_of(text, MARKDOWN)
+    assert chunks[0].text.startswith("# 먼 제목")
+    assert "끝 제목" in chunks[-1].text

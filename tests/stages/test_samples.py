@@ -20,7 +20,7 @@ def test_the_files_are_what_the_script_writes(name: str) -> None:
 
 
 def test_every_format_is_among_them_and_is_read_as_itself() -> None:
-    types = {parse(content, name, 30).media_type.rpartition(".")[2] for name, content in READABLE.items()}
+    types = {parse(content, name).media_type.rpartition(".")[2] for name, content in READABLE.items()}
     assert types == {
         "document",
         "presentation",
@@ -41,9 +41,9 @@ def test_every_format_is_among_them_and_is_read_as_itself() -> None:
 
 def test_the_broken_ones_fail_for_good() -> None:
     with invalid("CORRUPT"):
-        parse(SAMPLES["broken/cut-short.pdf"], "cut-short.pdf", 30)
+        parse(SAMPLES["broken/cut-short.pdf"], "cut-short.pdf")
     with invalid("PASSWORD_REQUIRED"):
-        parse(SAMPLES["broken/password-protected.pdf"], "password-protected.pdf", 30)
+        parse(SAMPLES["broken/password-protected.pdf"], "password-protected.pdf")
 
 
 QUESTIONS = {
@@ -62,7 +62,7 @@ def test_questions_in_both_languages_find_the_passage_that_answers_them() -> Non
     embedder = open_embedder("local")
     places, texts = [], []
     for name, content in READABLE.items():
-        found = parse(content, name, 30)
+        found = parse(content, name)
         for one in chunk(found.text, found.page_starts, found.media_type, 1000):
             places.append(name)
             texts.append(one.text)
