@@ -169,9 +169,9 @@ def test_without_tokens_configured_every_call_is_closed(
             for client in (nobody, admin, user):
                 assert code_of(client.post("/admin/workers", json={"name": "x"})) == (403, "FORBIDDEN")
                 assert code_of(client.get("/documents")) == (403, "FORBIDDEN")
-            for value in ODD_HEADERS:
+            for header in ODD_HEADERS:
                 for path in ("/admin/indexing-jobs/1", "/documents"):
-                    status, _, problem = asked(api, "GET", path, value)
+                    status, _, problem = asked(api, "GET", path, header)
                     assert (status, problem["code"]) == (403, "FORBIDDEN")
     finally:
         settings.settings.cache_clear()

@@ -38,6 +38,15 @@ def listen(api: Api) -> Iterator[Listen]:
         yield listen
 
 
+def indexed(name: str) -> Callable[[Indexing], Any]:
+    """The step that makes a document of this name searchable."""
+    return lambda steps: steps.index(name)
+
+
+def uploaded(name: str) -> Callable[[Indexing], Any]:
+    return lambda steps: steps.upload(name)
+
+
 def hear(listener: ClientConnection, count: int = 1, limit: float = 30) -> list[dict[str, Any]]:
     return [json.loads(listener.recv(limit)) for _ in range(count)]
 
@@ -75,7 +84,7 @@ def test_first_comes_what_was_missed_since_the_cursor_then_what_is_new_each_once
     listen: Listen, seed: Seed, ann: httpx.Client
 ) -> None:
     for number in range(5):
-        seed(lambda steps, number=number: steps.index(f"{number}"))
+        seed(indexed(f"{number}"))
     page = ann.get("/notifications", params={"limit": 2}).json()
     assert names(page["notifications"]) == ["0", "1"]
     assert page["complete"] is False
@@ -114,7 +123,7 @@ def test_one_owner_hears_nothing_of_another(listen: Listen, seed: Seed) -> None:
 def test_all_listeners_of_an_owner_hear_each_once(listen: Listen, seed: Seed) -> None:
     listeners = [listen() for _ in range(5)]
     for number in range(3):
-        seed(lambda steps, number=number: steps.index(f"{number}"))
+        seed(indexed(f"{number}"))
     for listener in listeners:
         assert names(hear(listener, 3)) == ["0", "1", "2"]
 
@@ -123,7 +132,7 @@ def test_it_is_told_at_once_and_not_at_the_next_look(listen: Listen, worker: Htt
     listener = listen()
     delays = []
     for number in range(5):
-        seed(lambda steps, number=number: steps.upload(f"{number}"))
+        seed(uploaded(f"{number}"))
         [claim] = worker.claim()
         began = time.monotonic()
         worker.report(claim, "fail", failureType="DOCUMENT_CONTENT_INVALID", errorMessage="x")
@@ -139,7 +148,7 @@ def test_it_is_told_while_redis_is_down_and_after_it_came_back(
     servers.valkey.stop()
     try:
         for number in range(3):
-            seed(lambda steps, number=number: steps.index(f"down {number}"))
+            seed(indexed(f"down {number}"))
         assert names(hear(listener, 3)) == ["down 0", "down 1", "down 2"]
         assert names(hear(listen(), 3)) == ["down 0", "down 1", "down 2"]
     finally:
@@ -287,12 +296,11 @@ def test_none_is_lost_or_told_twice_while_many_documents_are_finished_at_once(
     listener = listen()
     each, threads = 8, 4
 
-    working = [
-        threading.Thread(
-            target=lambda thread=thread: [seed(lambda s, n=n: s.index(f"{thread}-{n}")) for n in range(each)]
-        )
-        for thread in range(threads)
-    ]
+    def finish(thread: int) -> None:
+        for number in range(each):
+            seed(indexed(f"{thread}-{number}"))
+
+    working = [threading.Thread(target=finish, args=(thread,)) for thread in range(threads)]
     for thread in working:
         thread.start()
     heard = names(hear(listener, each * threads, 60))

@@ -80,7 +80,7 @@ def test_an_outage_is_told_with_503_and_idempotent_calls_repeated_across_it_end_
         thread.start()
     wait_until(lambda: progress[0] >= 6 or failures, 60)
     for mode in ("fast", "immediate"):
-        servers.postgres.stop(mode)  # type: ignore[arg-type]
+        servers.postgres.stop(mode)
         seen = statuses[503]
         wait_until(lambda seen=seen: statuses[503] >= seen + 4 or failures, 60)  # type: ignore[misc]
         with api_process.client() as anyone:
