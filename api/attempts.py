@@ -19,7 +19,7 @@ from domain.lease import extend_lease
 from domain.release import release_attempt
 from domain.statuses import AttemptStatus, Outcome, VersionStatus
 
-PATH = "/admin/indexing-jobs/{jobId:int}/attempts/{attemptId:int}"
+PATH = "/admin/indexing-jobs/{jobId:digits}/attempts/{attemptId:digits}"
 ENDED = ("NOT_FOUND", "CLAIM_MISMATCH", "LEASE_EXPIRED", "ATTEMPT_CONFLICT", "ATTEMPT_NOT_CURRENT")
 A_PROOF: dict[str, Any] = {"workerId": 3, "claimToken": "0b6c3f0e-3f5b-4c1c-9d55-0a6c5d9b9a10"}
 

@@ -16,7 +16,9 @@ from domain.job_view import job_view
 from domain.record import load_chunks_without_embedding, load_parsed
 from domain.statuses import AttemptStatus, JobStatus, Outcome, Task, VersionStatus
 
-router = APIRouter(prefix="/admin/indexing-jobs/{jobId:int}", tags=["workers"], dependencies=[Depends(require_admin)])
+router = APIRouter(
+    prefix="/admin/indexing-jobs/{jobId:digits}", tags=["workers"], dependencies=[Depends(require_admin)]
+)
 
 
 async def named_job(jobId: PathId) -> int:  # noqa: N803 - as the path names it
