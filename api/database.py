@@ -15,8 +15,9 @@ from settings import Settings
 
 T = TypeVar("T")
 
-BACKGROUND_CONNECTIONS = 2
-"""Beside those of requests: what listeners and metrics ask must not wait behind them, nor they behind it."""
+LISTENER_CONNECTIONS = 2
+CHECK_CONNECTIONS = 2
+"""Beside those of requests: what listeners, health and metrics ask must not wait behind them, nor they behind it."""
 
 POOL_TIMEOUT_SECONDS = 5
 CONNECT_TIMEOUT_SECONDS = 3
@@ -39,7 +40,7 @@ class Database:
             isolation_level="READ COMMITTED",
             pool_pre_ping=True,
             pool_size=values.api_database_connections,
-            max_overflow=BACKGROUND_CONNECTIONS,
+            max_overflow=LISTENER_CONNECTIONS + CHECK_CONNECTIONS,
             pool_timeout=POOL_TIMEOUT_SECONDS,
             hide_parameters=True,  # an error's text must hold no document text
             connect_args={

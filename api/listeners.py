@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import anyio.to_thread
 from redis.asyncio import Redis
 
-from api.database import Database
+from api.database import LISTENER_CONNECTIONS, Database
 from domain.notify import owners_with_news
 from tasks.messages import NEWS_CHANNEL
 
@@ -44,7 +44,7 @@ class Listeners:
         self._joined: set[str] = set()
         self._look = asyncio.Event()
         self._watermark: int | None = None
-        self.threads = anyio.CapacityLimiter(1)
+        self.threads = anyio.CapacityLimiter(LISTENER_CONNECTIONS)
 
     @property
     def count(self) -> int:

@@ -1,5 +1,6 @@
 """What the OpenAPI page says beyond what FastAPI finds out by itself: problems, and an example of every answer."""
 
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
@@ -70,7 +71,13 @@ def problems(*codes: str, secured: bool = True) -> Responses:
             },
         )
         response["content"][MEDIA_TYPE]["examples"][code] = {
-            "value": {"type": "about:blank", "title": TITLES[status], "status": status, "code": code, "detail": "…"}
+            "value": {
+                "type": "about:blank",
+                "title": HTTPStatus(status).phrase,
+                "status": status,
+                "code": code,
+                "detail": "…",
+            }
         }
         if status == 503:
             response["headers"] = {

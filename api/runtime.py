@@ -12,7 +12,7 @@ import anyio.to_thread
 from fastapi import FastAPI
 from starlette.requests import HTTPConnection
 
-from api.database import Database
+from api.database import CHECK_CONNECTIONS, Database
 from api.embedders import Embedders
 from api.hints import Hints
 from api.listeners import Listeners
@@ -65,7 +65,7 @@ async def running(app: FastAPI) -> AsyncIterator[None]:
         listeners=listeners,
         metrics=DatabaseMetrics(database),
         uploads=anyio.CapacityLimiter(values.api_max_uploads),
-        checks=anyio.CapacityLimiter(4),  # of health: they must not wait behind requests
+        checks=anyio.CapacityLimiter(CHECK_CONNECTIONS),
     )
     hints.start()
     listening = asyncio.create_task(listeners.run())

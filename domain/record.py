@@ -258,7 +258,7 @@ def record_embeddings(connection: Connection, claim: Claim, chunk_ids: Sequence[
     """
     job, _ = lock_held_job(connection, claim)
     stage = stage_of(connection, job.version_id)
-    if stage not in (VersionStatus.EMBEDDING, VersionStatus.STORING):
+    if len(chunk_ids) > 0 and stage not in (VersionStatus.EMBEDDING, VersionStatus.STORING):
         raise StageNotCurrent(job.version_id, stage, "it has no chunks yet")
     model = connection.execute(
         select(models).join(versions, versions.c.model_id == models.c.id).where(versions.c.id == job.version_id)
