@@ -10,7 +10,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_LINK_MODE := copy
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check lock clean
+.PHONY: help setup demo up test model check lock clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-8s %s\n", $$1, $$2 }'
@@ -35,6 +35,10 @@ up: $(READY) ## Servers, a worker and Flower until Ctrl-C; data in DIR (default 
 
 test: check ## Run every check and test
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
+
+model: $(READY) ## Random walks of thousands of steps held to the model; MODEL_SEED repeats one
+	@seed=$${MODEL_SEED:-$$RANDOM}; echo "MODEL_SEED=$$seed"; \
+	    MODEL_SEED=$$seed MODEL_EXAMPLES=$${MODEL_EXAMPLES:-100} $(BIN)/python -m pytest tests/model --timeout 7200
 
 check: $(READY) ## Formatter, linter, types, import rules, SQL lint
 	@$(BIN)/ruff format --check --quiet . || { echo "Run $(BIN)/ruff format ." >&2; exit 1; }
