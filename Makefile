@@ -8,6 +8,8 @@ DIR ?= .holdfast
 UV_VERSION := 0.13.9
 export UV_PYTHON_DOWNLOADS := never
 export UV_LINK_MODE := copy
+# As pip does: a company's own authority is in the system's store, not in the one that uv brings.
+export UV_SYSTEM_CERTS := true
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up test model check lock clean

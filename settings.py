@@ -42,8 +42,12 @@ class Settings(BaseSettings):
 
     lease_seconds: int = Field(30, ge=6, le=3600, description="run lease; renewed every sixth of it")
     max_retry_count: int = Field(3, ge=0, le=20, description="retries of a new job: 3 means at most 4 attempts")
-    parse_time_limit_seconds: int = Field(270, ge=4, le=86_400, description="hard limit; soft 30 s before, half of it if below 60")
-    embed_time_limit_seconds: int = Field(150, ge=4, le=86_400, description="hard limit; soft 30 s before, half of it if below 60")
+    parse_time_limit_seconds: int = Field(
+        270, ge=4, le=86_400, description="hard limit; soft 30 s before, half of it if below 60"
+    )
+    embed_time_limit_seconds: int = Field(
+        150, ge=4, le=86_400, description="hard limit; soft 30 s before, half of it if below 60"
+    )
     max_document_bytes: int = Field(100 * MIB, ge=1)
     max_chunks: int = Field(50_000, ge=1, le=1_000_000, description="per version")
 

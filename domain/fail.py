@@ -1,5 +1,6 @@
 """End an attempt in failure: postpone its job, or end job and version too."""
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,6 +30,8 @@ from domain.statuses import (
     VersionStatus,
 )
 from domain.tables import JOB_IS_LIVE, attempts, documents, jobs, versions
+
+REASON = re.compile("[A-Z][A-Z0-9_]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +71,12 @@ def fail_attempt(
         AttemptConflict: the attempt already ended another way.
         AttemptNotCurrent: the attempt was released or cancelled.
         ClaimLost: the lease ran out, or another worker holds the job.
-        InvalidRequest: the reason is not a word of capitals.
+        InvalidRequest: the reason is not a word of at most 63 capitals.
     """
     message = clean_error_message(failure.message, fallback=failure.reason or failure.type, secrets=secrets)
-    if failure.reason is not None and not (failure.reason.isascii() and failure.reason.replace("_", "A").isalnum()):
+    if failure.reason is not None and not REASON.fullmatch(failure.reason):
         raise InvalidRequest(
-            f"a failure's reason is a word of capitals such as PASSWORD_REQUIRED, not {failure.reason!r}"
+            f"a failure's reason is a word of at most 63 capitals such as PASSWORD_REQUIRED, not {failure.reason!r}"
         )
     job = lock_job(connection, claim.job_id)
     attempt = read_attempt(connection, claim)

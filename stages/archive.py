@@ -17,7 +17,7 @@ from .invalid import Reason, content_invalid
 MIB = 1024 * 1024
 MAX_ENTRIES = 10_000
 # What a parser builds from XML is several times the size of the XML, in the memory of one worker.
-MAX_INFLATED_BYTES = 512 * MIB
+MAX_INFLATED_BYTES = 256 * MIB
 # Deflate reaches 1,032 : 1. Large sheets of nearly equal rows come to about 50 : 1, never to 200 : 1.
 MAX_RATIO = 200
 RATIO_COUNTS_ABOVE = 16 * MIB
@@ -47,6 +47,10 @@ class Archive:
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries
+
+    def size(self, name: str) -> int:
+        """The size of an entry's content in bytes."""
+        return self._entries[name].file_size
 
     def read(self, name: str) -> bytes:
         """The whole content of an entry, which the check has bounded."""

@@ -17,8 +17,9 @@ from .invalid import Reason, content_invalid
 SAMPLE_BYTES = 128 * 1024
 # Below this share of characters that are usual for a language, the text is not in that language.
 USUAL_SHARE = 0.6
-# A log file with one broken byte is still that log file; a thousand characters may hide one such byte.
-BROKEN_SHARE = 0.001
+# A log file with one broken byte is still that log file. Where the document names its encoding, more may be broken.
+BROKEN_SHARE = 0.004
+BROKEN_SHARE_DECLARED = 0.02
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -88,10 +89,10 @@ def decode(content: bytes, declared: str | None = None) -> Decoded:
         return Decoded(text, "utf-8")
 
     believed = known_encoding(declared) if declared else None
-    if believed and (found := _tolerant(content, believed)):
+    if believed and (found := _tolerant(content, believed, BROKEN_SHARE_DECLARED)):
         return found
     for likely in _by_likelihood(_sample(content)):
-        if found := _tolerant(content, likely):
+        if found := _tolerant(content, likely, BROKEN_SHARE):
             return found
     raise content_invalid(
         Reason.ENCODING_UNKNOWN,
@@ -117,11 +118,11 @@ def _strict(content: bytes, encoding: str) -> str | None:
         return None
 
 
-def _tolerant(content: bytes, encoding: str) -> Decoded | None:
-    """Decode with a few broken bytes as U+FFFD, if they are few; None if they are not."""
+def _tolerant(content: bytes, encoding: str, share: float) -> Decoded | None:
+    """Decode with broken bytes as U+FFFD, if they are few; None if they are not."""
     text = content.decode(encoding, errors="replace")
     broken = text.count("\ufffd")
-    return Decoded(text, encoding, broken) if broken <= len(text) * BROKEN_SHARE else None
+    return Decoded(text, encoding, broken) if broken <= len(text) * share else None
 
 
 def _utf16_without_mark(content: bytes) -> Decoded | None:

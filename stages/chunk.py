@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from semantic_text_splitter import MarkdownSplitter, TextSplitter
@@ -49,7 +49,9 @@ def chunk(text: str, page_starts: Sequence[int], media_type: str, max_chunks: in
     if fewest > max_chunks:
         raise _too_many(f"at least {fewest:,}", len(text), max_chunks)
     chunks: list[Chunk] = []
-    for start, passage in _passages(text, media_type in _MARKDOWN_LIKE):
+    markdown = media_type in _MARKDOWN_LIKE
+    passages = _passages(text, markdown)
+    for start, passage in _under_headings(text, passages) if markdown else passages:
         if len(chunks) == max_chunks:
             raise _too_many(f"more than {max_chunks:,}", len(text), max_chunks)
         page_no = bisect_right(page_starts, start) if page_starts else None
@@ -65,6 +67,32 @@ def _passages(text: str, markdown: bool) -> Iterator[tuple[int, str]]:
         for offset, passage in splitter.chunk_indices(text[start:end]):
             if not is_blank(passage):
                 yield start + offset, passage
+
+
+_LONGEST_HEADING = MAX_CHUNK_CHARACTERS // 2
+_ONLY_HEADINGS = re.compile(r"\s*(?:#{1,6}[ \t][^\n]*(?:\n\s*|\Z))+")
+
+
+def _under_headings(text: str, passages: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Join a passage of headings alone with what it heads: alone it would be found, above its own section."""
+    heading: int | None = None
+    for start, passage in passages:
+        first = start if heading is None else heading
+        end = start + len(passage)
+        if _ONLY_HEADINGS.fullmatch(passage) and end - first <= _LONGEST_HEADING:
+            heading = first
+        elif heading is None:
+            yield start, passage
+        else:
+            fitting = TextSplitter(MAX_CHUNK_CHARACTERS - (start - heading)).chunk_indices(passage)
+            for place, (offset, piece) in enumerate(fitting):
+                piece_end = start + offset + len(piece)
+                begin = heading if place == 0 else start + offset
+                if not is_blank(text[begin:piece_end]):
+                    yield begin, text[begin:piece_end]
+            heading = None
+    if heading is not None:
+        yield heading, text[heading:].rstrip()
 
 
 # Where a window may end, the best first: before a heading, after a paragraph, a line, a sentence, a word.

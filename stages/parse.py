@@ -38,18 +38,19 @@ class Parsed:
     media_type: str
 
 
-def parse(content: bytes, name: str, max_seconds: int) -> Parsed:
+def parse(content: bytes, name: str) -> Parsed:
     """Extract the text of a document whose kind is told by its content.
+
+    Sets itself no limit of time: the caller's process is the one to be killed. A parser that crashes ends the process.
 
     Args:
         name: what its owner calls it; decides only between kinds of text.
-        max_seconds: how long kreuzberg may take; a guard before the task's own limit.
 
     Raises:
-        StageFailed: DOCUMENT_CONTENT_INVALID with its reason; WORKER_INTERNAL_ERROR, TIME_LIMIT.
+        StageFailed: DOCUMENT_CONTENT_INVALID with its reason.
     """
     sniffed = sniff(content, name)
-    found = _extract(content, sniffed, max_seconds)
+    found = _extract(content, sniffed)
     pages = [_clean(page) for page in found.pages]
     text = _PAGE_BREAK.join(pages) if pages else _clean(found.text)
     if is_blank(text):
@@ -63,17 +64,17 @@ def parse(content: bytes, name: str, max_seconds: int) -> Parsed:
     )
 
 
-def _extract(content: bytes, sniffed: Sniffed, max_seconds: int) -> Extracted:
+def _extract(content: bytes, sniffed: Sniffed) -> Extracted:
     if sniffed.archive is not None:
         match sniffed.media_type:
             case media_type.DOCX:
-                return read_docx(sniffed.archive, max_seconds)
+                return read_docx(sniffed.archive)
             case media_type.PPTX:
-                return read_pptx(content, sniffed.archive, max_seconds)
+                return read_pptx(content, sniffed.archive)
             case media_type.XLSX:
                 return read_xlsx(sniffed.archive)
             case media_type.ODT:
-                return read_odt(content, sniffed.archive, max_seconds)
+                return read_odt(content, sniffed.archive)
             case media_type.HWPX:
                 return read_hwpx(sniffed.archive)
             case _:
@@ -85,9 +86,9 @@ def _extract(content: bytes, sniffed: Sniffed, max_seconds: int) -> Extracted:
         return read_html(sniffed.text.text) if is_html else Extracted(sniffed.text.text)
     match sniffed.media_type:
         case media_type.PDF:
-            return read_pdf(content, max_seconds)
+            return read_pdf(content)
         case media_type.RTF:
-            return read_rtf(content, max_seconds)
+            return read_rtf(content)
         case _:
             return read_mail(content)
 

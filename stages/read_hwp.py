@@ -9,12 +9,13 @@ import struct
 import zlib
 from collections.abc import Iterator
 
-from .archive import MAX_INFLATED_BYTES, MIB, inflate
+from .archive import MIB, inflate
 from .cfb import CompoundFile
 from .extracted import Extracted
 from .invalid import Reason, content_invalid
 
 SIGNATURE = b"HWP Document File"
+MAX_BODY_BYTES = 128 * MIB  # of text and its layout; a novel has two
 _COMPRESSED, _ENCRYPTED, _DISTRIBUTION, _DRM = 0x1, 0x2, 0x4, 0x10
 
 _PARAGRAPH_HEADER, _PARAGRAPH_TEXT, _CONTROL_HEADER, _LIST_HEADER = 66, 67, 71, 72
@@ -50,7 +51,7 @@ def read_hwp(file: CompoundFile) -> Extracted:
     )
     if not sections:
         raise _corrupt("it has no body")
-    budget = MAX_INFLATED_BYTES
+    budget = MAX_BODY_BYTES
     texts = []
     for path in sections:
         raw = file.read(path)
@@ -69,7 +70,7 @@ def _inflate(raw: bytes, budget: int) -> bytes:
             if len(content) > budget:
                 raise content_invalid(
                     Reason.ARCHIVE_UNSAFE,
-                    f"the HWP document inflates to more than {MAX_INFLATED_BYTES // MIB} MiB",
+                    f"the HWP document inflates to more than {MAX_BODY_BYTES // MIB} MiB",
                 )
     except zlib.error as error:
         raise _corrupt(str(error)) from error

@@ -17,26 +17,28 @@ class Handler(Protocol):
     def characters(self, text: str) -> None: ...
 
 
-def read_xml(pieces: Iterable[bytes], handler: Handler, what: str) -> None:
+def read_xml(pieces: Iterable[bytes], handler: Handler | None, what: str) -> None:
     """Feed a whole XML document to ``handler``.
 
     Args:
+        handler: None only checks it.
         what: the part of the document that this is, for messages.
 
     Raises:
         StageFailed: CORRUPT when it is not well-formed, ARCHIVE_UNSAFE when it declares entities.
     """
     parser = expat.ParserCreate()
-    parser.buffer_text = True
-    parser.StartElementHandler = lambda name, attributes: handler.start(_local(name), attributes)
-    parser.EndElementHandler = lambda name: handler.end(_local(name))
-    parser.CharacterDataHandler = handler.characters
+    if handler is not None:
+        parser.buffer_text = True
+        parser.StartElementHandler = lambda name, attributes: handler.start(_local(name), attributes)
+        parser.EndElementHandler = lambda name: handler.end(_local(name))
+        parser.CharacterDataHandler = handler.characters
     parser.StartDoctypeDeclHandler = _refuse_doctype(what)
     try:
         for piece in pieces:
             parser.Parse(piece, False)
         parser.Parse(b"", True)
-    except (expat.ExpatError, ValueError) as error:
+    except (expat.ExpatError, ValueError, LookupError) as error:  # the last: an encoding that does not exist
         raise content_invalid(Reason.CORRUPT, f"the document is damaged: {what}: {error}") from error
 
 

@@ -1,9 +1,6 @@
 """``documents search``: the passages nearest in meaning, by every model that documents are embedded with."""
 
-from typing import Any
-
 import click
-from numpy.typing import NDArray
 
 from domain.begin import Model
 from domain.failures import StageFailed
@@ -33,21 +30,19 @@ def search_passages(words: str, owner: str, limit: int, as_json: bool) -> int:
     for name, why in unasked.items():
         click.echo(f"not searched: documents embedded by {name}: {why}", err=True)
     if as_json:
-        names = {model.id: model.name for model in models}
-        found = [{"model": names.get(one.model_id), **as_object(one)} for one in passages]
-        print_json({"query": words, "passages": found, "modelsNotAsked": sorted(unasked)})
+        print_json({"query": words, "passages": passages, "modelsNotAsked": sorted(unasked)})
     else:
         show(passages, bool(models))
     return COULD_NOT_TELL if unasked else 0
 
 
-def embed_query(words: str, models: list[Model]) -> tuple[dict[int, NDArray[Any]], dict[str, str]]:
+def embed_query(words: str, models: list[Model]) -> tuple[dict[int, list[float]], dict[str, str]]:
     """The words' vector by each model, and why the others could not be asked."""
-    vectors: dict[int, NDArray[Any]] = {}
+    vectors: dict[int, list[float]] = {}
     unasked: dict[str, str] = {}
     for model in models:
         try:
-            vectors[model.id] = embedder_of(model).embed_query(words)
+            vectors[model.id] = embedder_of(model).embed_query(words).tolist()
         except StageFailed as failed:
             unasked[model.name] = failed.failure.message
         except (ImportError, ValueError) as error:
@@ -78,11 +73,6 @@ def embedder_of(model: Model) -> Embedder:
     if (other.model_name, other.dimensions) != (model.name, model.dimensions):
         raise ValueError(f"this program has {other.model_name} with {other.dimensions} dimensions")
     return other
-
-
-def as_object(passage: Passage) -> dict[str, object]:
-    names = ("document_id", "version_id", "name", "chunk_no", "page_no", "text", "score")
-    return {name: getattr(passage, name) for name in names}
 
 
 def show(passages: list[Passage], anything: bool) -> None:

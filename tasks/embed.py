@@ -25,7 +25,9 @@ def embed(self: StageTask, job_id: int) -> str | None:
     claim = self.claim_of(job_id)
     with recording_failure(claim) as run:
         begun = run_transaction(lambda c: begin_stage(c, claim, Task.EMBED, self.worker_id, self.lease))
-        done = begun.stage == VersionStatus.STORING or embed_missing(begun, run, self.hard_seconds / 2)
+        # Half the hard limit; of a short one, well before the soft limit strikes.
+        seconds = min(self.hard_seconds / 2, self.soft_seconds * 0.75)
+        done = begun.stage == VersionStatus.STORING or embed_missing(begun, run, seconds)
         if done:
             run_transaction(lambda c: complete_attempt(c, claim))
             run.log_moved(VersionStatus.STORING, VersionStatus.INDEXED)

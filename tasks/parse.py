@@ -27,7 +27,7 @@ def parse(self: StageTask, job_id: int) -> str | None:
 
         if begun.stage == VersionStatus.PARSING:
             source = read(begun)
-            parsed = parse_content(source.content, begun.name, max(1, self.soft_seconds - 5))
+            parsed = parse_content(source.content, begun.name)
             run_transaction(lambda c: record_parsed(c, claim, parsed, source.sha256, source.size_bytes))
             run.log_moved(VersionStatus.PARSING, VersionStatus.CHUNKING)
 

@@ -218,8 +218,7 @@ def log_failed(run: Run, result: AttemptFailed, error: BaseException) -> None:
         result.next_retry_at and result.next_retry_at.isoformat(),
         run.seconds,
     )
-    expected = (StageFailed, SoftTimeLimitExceeded, MemoryError, SQLAlchemyError)
-    if not isinstance(error, expected):
+    if not isinstance(error, StageFailed | SQLAlchemyError):
         frames = "".join(traceback.format_tb(error.__traceback__))
         log.error("job_id=%d attempt_id=%d %s\n%s", result.job_id, result.attempt_id, type(error).__name__, frames)
 

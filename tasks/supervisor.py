@@ -25,7 +25,7 @@ from sqlalchemy import Connection
 
 from domain.errors import DomainError
 from domain.fail import fail_attempt
-from domain.failures import FailureType, clean_error_message
+from domain.failures import FailureType, StageFailed, clean_error_message
 from domain.release import release_attempt
 from domain.statuses import Task
 from domain.wake import claim_hint_due
@@ -35,6 +35,7 @@ from tasks.database import short_transaction, single_connection_engine
 from tasks.leases import Leases, running_stages
 from tasks.lost_messages import Hearing, count_waiting, release_lost
 from tasks.messages import CLAIM_QUEUE, hint_unless_waiting
+from tasks.models import configured_embedder
 from tasks.recording import classify
 from tasks.requests import this_worker
 
@@ -62,6 +63,8 @@ class Supervisor(bootsteps.StartStopStep):
             raise ImproperlyConfigured(
                 "Holdfast needs the prefork pool, the default: only its children can be stopped at a time limit"
             )
+        if Task.EMBED in worker.app.amqp.queues.consume_from:
+            warm_up()  # before the fork: children share the model's memory, and a new child starts with it
         self.watch: Watch | None = None
 
     def start(self, worker: Any) -> None:
@@ -254,6 +257,16 @@ class Watch:
     def _cleaned(self, error: Exception) -> str:
         lines = clean_error_message(str(error), type(error).__name__, settings().secrets).splitlines()
         return lines[0][:300]
+
+
+def warm_up() -> None:
+    """Load the embedding model; a worker without it still parses, and says why it cannot embed."""
+    try:
+        configured_embedder().warm()
+    except StageFailed as failed:
+        log.warning("the embedding model cannot be used: %s", failed.failure.message)
+    except Exception:
+        log.exception("the embedding model cannot be loaded")
 
 
 def drain(items: "queue.SimpleQueue[T]") -> Iterator[T]:

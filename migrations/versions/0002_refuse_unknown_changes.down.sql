@@ -1,3 +1,4 @@
+-- squawk-ignore-file ban-drop-function
 DROP TRIGGER claim_hints_date_sending ON claim_hints;
 DROP FUNCTION claim_hints_date_sending();
 DROP TRIGGER notifications_date_reading ON notifications;

@@ -77,8 +77,9 @@ BEGIN
                 format('document %s keeps its searchable version until a newer one is complete', OLD.id),
                 'domain.delete.delete_document removes a document.');
         END IF;
-        IF (SELECT version_no FROM document_versions WHERE id = NEW.current_version_id)
-            < (SELECT version_no FROM document_versions WHERE id = OLD.current_version_id)
+        IF OLD.current_version_id IS NOT NULL
+            AND (SELECT version_no FROM document_versions WHERE id = NEW.current_version_id)
+                < (SELECT version_no FROM document_versions WHERE id = OLD.current_version_id)
         THEN
             PERFORM refuse('documents_current_never_goes_back',
                 format('document %s cannot return from version %s to the older version %s',

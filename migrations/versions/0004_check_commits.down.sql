@@ -1,3 +1,4 @@
+-- squawk-ignore-file ban-drop-function
 DROP TRIGGER documents_check ON documents;
 DROP TRIGGER versions_check ON document_versions;
 DROP TRIGGER jobs_check ON embedding_jobs;

@@ -197,7 +197,11 @@ BEGIN
         SELECT status, current_version_id INTO document_status, current_version
         FROM documents WHERE id = version.document_id FOR NO KEY UPDATE;
         IF current_version = version.id THEN
-            PERFORM check_document(version.document_id);
+            IF version.chunk_count = 0 OR version.active_embedding_count <> version.chunk_count THEN
+                PERFORM refuse('documents_current_is_complete',
+                    format('version %s is what document %s shows, with %s of %s chunks ACTIVE', version.id,
+                           version.document_id, version.active_embedding_count, version.chunk_count));
+            END IF;
         ELSIF version.active_embedding_count > 0 THEN
             PERFORM refuse('versions_superseded_have_no_active_embeddings',
                 format('version %s is not current and has %s ACTIVE embeddings', version.id, version.active_embedding_count));
@@ -219,13 +223,15 @@ DECLARE
     has_live_job boolean;
 BEGIN
     SELECT * INTO document FROM documents WHERE id = document_id_ FOR NO KEY UPDATE;
-    has_live_job := EXISTS (
-        SELECT FROM embedding_jobs WHERE document_id = document_id_ AND status IN ('PENDING', 'PROCESSING'));
-    IF document.status = 'PENDING' AND NOT has_live_job THEN
-        PERFORM refuse('documents_pending_has_live_job', format('document %s is PENDING with no job to index it', document.id));
-    ELSIF document.status IN ('FAILED', 'CANCELLED', 'DELETED') AND has_live_job THEN
-        PERFORM refuse('documents_stopped_has_no_live_job',
-            format('document %s is %s with a live job', document.id, document.status));
+    IF document.status <> 'INDEXED' THEN
+        has_live_job := EXISTS (
+            SELECT FROM embedding_jobs WHERE document_id = document_id_ AND status IN ('PENDING', 'PROCESSING'));
+        IF document.status = 'PENDING' AND NOT has_live_job THEN
+            PERFORM refuse('documents_pending_has_live_job', format('document %s is PENDING with no job to index it', document.id));
+        ELSIF document.status IN ('FAILED', 'CANCELLED', 'DELETED') AND has_live_job THEN
+            PERFORM refuse('documents_stopped_has_no_live_job',
+                format('document %s is %s with a live job', document.id, document.status));
+        END IF;
     END IF;
     IF document.status = 'DELETED' AND EXISTS (
         SELECT FROM document_versions v WHERE v.document_id = document_id_
@@ -279,8 +285,9 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- UPDATE OF: a heartbeat, which touches only the lease, queues nothing.
-CREATE CONSTRAINT TRIGGER attempts_check AFTER INSERT OR UPDATE OF status ON indexing_attempts
+-- UPDATE OF: a heartbeat, which touches only the lease, queues nothing. Nor does the birth of an attempt, which its
+-- guard ties to a PROCESSING job: the job's own check, queued when it was claimed, finds the attempt.
+CREATE CONSTRAINT TRIGGER attempts_check AFTER UPDATE OF status ON indexing_attempts
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION check_at_commit();
 CREATE CONSTRAINT TRIGGER jobs_check AFTER INSERT OR UPDATE OF status, worker_id, claim_token ON embedding_jobs
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION check_at_commit();

@@ -1,3 +1,4 @@
+-- squawk-ignore-file ban-drop-function
 DO $$
 DECLARE
     role_ text := nullif(current_setting('holdfast.app_role', true), '');

@@ -62,8 +62,15 @@ class System:
 
     # Workers
 
-    def start_worker(self, *options: str, app: str = "tasks", name: str = "worker", **settings: str) -> Worker:
-        """Start a worker and wait until it is ready and registered."""
+    def start_worker(
+        self,
+        *options: str,
+        app: str = "tasks",
+        name: str = "worker",
+        until: Sequence[str] = (" ready.", " registered as "),
+        **settings: str,
+    ) -> Worker:
+        """Start a worker and wait until it has said all of ``until``."""
         log = self.folder / f"{name}-{len(self.workers)}.log"
         command = [sys.executable, "-m", "celery", "-A", app, "worker", "-n", f"{name}@test", "-l", "info"]
         with log.open("wb") as output:
@@ -77,7 +84,7 @@ class System:
         worker = Worker(name, process, log)
         self.workers.append(worker)
         self.wait(
-            lambda: process.poll() is not None or (" ready." in worker.said and " registered as " in worker.said),
+            lambda: process.poll() is not None or all(words in worker.said for words in until),
             "the worker is ready",
         )
         assert process.poll() is None, worker.said
@@ -165,7 +172,7 @@ class System:
 
     # Commands
 
-    def command(self, *arguments: str, limit: float = LIMIT, **settings: str) -> subprocess.CompletedProcess[str]:
+    def command(self, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
         """Run ``celery -A tasks …`` to its end."""
         return subprocess.run(
             [sys.executable, "-m", "celery", "-A", "tasks", *arguments],
@@ -173,7 +180,7 @@ class System:
             env=self.environment | settings,
             capture_output=True,
             text=True,
-            timeout=limit,
+            timeout=LIMIT,
             check=False,
         )
 

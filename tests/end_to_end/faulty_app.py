@@ -97,6 +97,10 @@ def sleep(_: VersionStatus) -> None:
     time.sleep(600)
 
 
+def dawdle(_: VersionStatus) -> None:
+    time.sleep(4.6)
+
+
 def wait(stage: VersionStatus) -> None:
     (FAULTS.parent / f"{stage}-{Current.name}.reached").touch()
     while not (FAULTS.parent / f"{stage}-{Current.name}.go").exists():
@@ -117,6 +121,7 @@ ACTIONS: dict[str, Callable[[VersionStatus], None]] = {
     "recurse": recurse,
     "sleep": sleep,
     "sleep_deaf": sleep_deaf,
+    "dawdle": dawdle,
     "wait": wait,
     "refuse": refuse_content,
 }

@@ -52,7 +52,7 @@ def test_a_stage_over_its_hard_limit_is_killed_and_recorded_once(system: System)
     )
     system.upload("deaf.txt")
     system.upload("slow.txt")
-    system.start_worker("-c", "2", app=FAULTY, PARSE_TIME_LIMIT_SECONDS="4", EMBED_TIME_LIMIT_SECONDS="4")
+    system.start_worker("-c", "2", app=FAULTY, PARSE_TIME_LIMIT_SECONDS="4", EMBED_TIME_LIMIT_SECONDS="8")
     system.wait_until_all()
     for name in ("deaf.txt", "slow.txt"):  # by the hard limit, and by the soft one before it
         assert system.attempts(name) == [("FAILED", INTERNAL, "TIME_LIMIT"), ("INDEXED", None, None)]

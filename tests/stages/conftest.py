@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-
 import pytest
 
 from domain.failures import Failure, FailureType, StageFailed
@@ -103,7 +102,7 @@ class Server:
             def do_GET(self) -> None:
                 self._respond()
 
-            do_POST = do_HEAD = do_PUT = do_GET
+            do_POST = do_HEAD = do_PUT = do_GET  # noqa: N815
 
             def _respond(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -124,7 +123,7 @@ class Server:
 
         self.stopping = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 

@@ -3,7 +3,7 @@
 import io
 import zipfile
 from collections.abc import Mapping, Sequence
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, quoteattr
 
 Rows = Sequence[Sequence[str]]
 
@@ -157,9 +157,9 @@ def xlsx(sheets: Mapping[str, Rows], formats: Sequence[str] = (), cells: str = "
             f'{_XML}<worksheet xmlns="{main}"><sheetData>{data}</sheetData></worksheet>'
         )
         types[f"/xl/worksheets/sheet{number}.xml"] = f"{_VENDOR}.spreadsheetml.worksheet+xml"
-    listed = "".join(f'<sheet name="{escape(n)}" sheetId="{i}" r:id="rId{i}"/>' for i, n in enumerate(sheets, 1))
+    listed = "".join(f'<sheet name={quoteattr(n)} sheetId="{i}" r:id="rId{i}"/>' for i, n in enumerate(sheets, 1))
     shared = "".join(f"<si><t>{escape(text)}</t></si>" for text in strings)
-    own = "".join(f'<numFmt numFmtId="{164 + i}" formatCode="{escape(f)}"/>' for i, f in enumerate(formats))
+    own = "".join(f'<numFmt numFmtId="{164 + i}" formatCode={quoteattr(f)}/>' for i, f in enumerate(formats))
     styled = "".join(f'<xf numFmtId="{164 + i}" xfId="0" applyNumberFormat="1"/>' for i in range(len(formats)))
     plain = "<fonts><font/></fonts><fills><fill/></fills><borders><border/></borders><cellStyleXfs><xf/></cellStyleXfs>"
     relations = [("worksheet", f"worksheets/sheet{n}.xml") for n in range(1, len(sheets) + 1)]

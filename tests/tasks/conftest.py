@@ -14,15 +14,12 @@ from tests.domain.indexing import Indexing
 
 @pytest.fixture
 def connected(configured: Settings) -> Iterator[Settings]:
-    """The engine and the app of this process use the test's servers, and are closed after it."""
+    """The engine of this process uses the test's database; it and the app's links are closed after the test."""
     tasks_database.engine.cache_clear()
-    app.conf.broker_url = configured.redis_url.get_secret_value()
-    app.set_current()
     yield configured
     tasks_database.engine().dispose()
     tasks_database.engine.cache_clear()
-    app.pool.force_close_all()
-    app._after_fork()
+    app.close()
 
 
 @pytest.fixture
