@@ -12,7 +12,7 @@ export UV_LINK_MODE := copy
 export UV_SYSTEM_CERTS := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test model check lock clean
+.PHONY: help setup demo up test model cuts check lock clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-8s %s\n", $$1, $$2 }'
@@ -41,6 +41,9 @@ test: check ## Run every check and test
 model: $(READY) ## Random walks of thousands of steps held to the model; MODEL_SEED repeats one
 	@seed=$${MODEL_SEED:-$$RANDOM}; echo "MODEL_SEED=$$seed"; \
 	    MODEL_SEED=$$seed MODEL_EXAMPLES=$${MODEL_EXAMPLES:-100} $(BIN)/python -m pytest tests/model --timeout 7200
+
+cuts: $(READY) ## Cut the connection to the database before every message of every report
+	@CUT_EVERY=1 $(BIN)/python -m pytest tests/cuts --timeout 1800
 
 check: $(READY) ## Formatter, linter, types, import rules, SQL lint
 	@$(BIN)/ruff format --check --quiet . || { echo "Run $(BIN)/ruff format ." >&2; exit 1; }
