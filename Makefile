@@ -12,10 +12,10 @@ export UV_LINK_MODE := copy
 export UV_SYSTEM_CERTS := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test model cuts check lock clean
+.PHONY: help setup demo up test model cuts interleavings check lock clean
 
 help: ## Show what can be made
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-8s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-13s %s\n", $$1, $$2 }'
 
 setup: $(READY) ## Make .venv from requirements.lock
 
@@ -44,6 +44,9 @@ model: $(READY) ## Random walks of thousands of steps held to the model; MODEL_S
 
 cuts: $(READY) ## Cut the connection to the database before every message of every report
 	@CUT_EVERY=1 $(BIN)/python -m pytest tests/cuts --timeout 1800
+
+interleavings: $(READY) ## Let every two operations meet in every order of their statements (hours)
+	@INTERLEAVINGS_PAIRS=0 INTERLEAVINGS_SWITCHES=$${INTERLEAVINGS_SWITCHES:-2} $(BIN)/python -m pytest tests/interleavings --timeout 86400
 
 check: $(READY) ## Formatter, linter, types, import rules, SQL lint
 	@$(BIN)/ruff format --check --quiet . || { echo "Run $(BIN)/ruff format ." >&2; exit 1; }
