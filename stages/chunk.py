@@ -75,24 +75,31 @@ _ONLY_HEADINGS = re.compile(r"\s*(?:#{1,6}[ \t][^\n]*(?:\n\s*|\Z))+")
 
 def _under_headings(text: str, passages: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Join a passage of headings alone with what it heads: alone it would be found, above its own section."""
-    heading: int | None = None
+    heading: tuple[int, int] | None = None  # where the headings that wait for their text begin and end
     for start, passage in passages:
-        first = start if heading is None else heading
         end = start + len(passage)
+        first = heading[0] if heading else start
         if _ONLY_HEADINGS.fullmatch(passage) and end - first <= _LONGEST_HEADING:
-            heading = first
-        elif heading is None:
-            yield start, passage
-        else:
-            fitting = TextSplitter(MAX_CHUNK_CHARACTERS - (start - heading)).chunk_indices(passage)
-            for place, (offset, piece) in enumerate(fitting):
-                piece_end = start + offset + len(piece)
-                begin = heading if place == 0 else start + offset
-                if not is_blank(text[begin:piece_end]):
-                    yield begin, text[begin:piece_end]
+            heading = (first, end)
+            continue
+        if heading and start - first > _LONGEST_HEADING:  # too much empty space between them
+            yield first, text[first : heading[1]]
             heading = None
-    if heading is not None:
-        yield heading, text[heading:].rstrip()
+        if heading is None:
+            yield start, passage
+            continue
+        room = MAX_CHUNK_CHARACTERS - (start - first)
+        pieces = [piece for piece in TextSplitter(room).chunk_indices(passage) if not is_blank(piece[1])]
+        lead = text[first : start + pieces[0][0]]
+        if len(lead) + len(pieces[0][1]) <= MAX_CHUNK_CHARACTERS:
+            yield first, lead + pieces[0][1]
+        else:  # what is invisible stands between them
+            yield first, text[first : heading[1]]
+            yield start + pieces[0][0], pieces[0][1]
+        yield from ((start + offset, piece) for offset, piece in pieces[1:])
+        heading = None
+    if heading:
+        yield heading[0], text[heading[0] : heading[1]]
 
 
 # Where a window may end, the best first: before a heading, after a paragraph, a line, a sentence, a word.

@@ -17,6 +17,7 @@ from .archive import MIB, Archive
 from .extracted import Extracted
 from .invalid import Reason, content_invalid
 from .media_type import DOCX, ODT, PDF, PPTX, RTF
+from .rtf_charset import with_unicode
 from .xml_events import read_xml
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def read_rtf(content: bytes) -> Extracted:
     Raises:
         StageFailed: CORRUPT.
     """
-    result = _extract(content, RTF, "plain")
+    result = _extract(with_unicode(content), RTF, "plain")
     return Extracted(result.content, title=_title(result), metadata=_metadata(result))
 
 

@@ -29,7 +29,7 @@ BATCH = 500  # documents a transaction
 LOOK = 0.5  # s between looks while waiting
 SLOW_START = 15.0  # s after which a document that no worker began is worth a word
 
-screen = Console(stderr=True, highlight=False)  # progress; stdout is for results
+screen = Console(stderr=True, highlight=False, soft_wrap=True)  # progress; stdout is for results
 
 
 @dataclass

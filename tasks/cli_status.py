@@ -1,7 +1,7 @@
 """``documents status``, ``history``, ``failures`` and ``check``: what became of documents."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -163,19 +163,21 @@ def show_history(document_id: int, as_json: bool) -> None:
     if as_json:
         print_json({"documentId": document_id, "events": events, "attempts": attempts})
         return
-    runners = {attempt.id: attempt.run_by for attempt in attempts}
+    by_id = {attempt.id: attempt for attempt in attempts}
+    numbers = {one.version_id: one.version_no for one in events}
     print_table(
         ("TIME", "VERSION", "ATTEMPT", "EVENT", "DETAIL", "RUN BY"),
         [
             (
                 stamp(one.created_at),
                 one.version_no,
-                one.attempt_id,
+                attempt and attempt.attempt_no,
                 one.type,
-                told(one),
-                runners.get(one.attempt_id or 0),
+                told(one, numbers),
+                attempt and attempt.run_by,
             )
             for one in events
+            for attempt in [by_id.get(one.attempt_id or 0)]
         ],
         empty="no events",
     )
@@ -185,8 +187,18 @@ def stamp(time: datetime) -> str:
     return time.astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-def told(event: Event) -> str:
-    return ", ".join(f"{name}={value}" for name, value in event.detail.items() if value is not None)
+def told(event: Event, version_numbers: Mapping[int | None, int | None]) -> str:
+    """What the event says beyond its own columns, in words."""
+    detail = {name: value for name, value in event.detail.items() if value is not None}
+    if event.type == "CURRENT_CHANGED":
+        old, new = (version_numbers.get(detail.get(which)) for which in ("old", "new"))
+        return f"from version {old or 'none'} to {new or 'none'}"
+    if event.type == "RETRY":
+        at = clock(datetime.fromisoformat(detail["next_retry_at"]))
+        retries = f"retry {detail['retry_count']} of {detail['max_retry_count']}"
+        return f"{retries} after {detail['delay_seconds']:g} s, at {at}, from {detail['re_entry']} on"
+    shown = {name: value for name, value in detail.items() if name not in ("attempt_no", "worker_id", "version_no")}
+    return ", ".join(f"{name}={value}" for name, value in shown.items())
 
 
 def show_failures(owner: str | None, limit: int, after: int | None, as_json: bool) -> None:

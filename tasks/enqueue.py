@@ -9,6 +9,7 @@ from domain.enqueue import Upload
 from domain.enqueue import enqueue_document as enqueue
 from domain.failures import FailureType, clean_error_message
 from settings import settings
+from stages.store import StorageUriRefused, open_store
 from tasks.app import app
 from tasks.database import run_transaction
 from tasks.messages import send_claim_hint
@@ -46,6 +47,7 @@ def enqueue_document(
         max_retry_count=settings().max_retry_count if max_retry_count is None else max_retry_count,
         force=force,
     )
+    refuse_unreadable(storage_uri)
     pause = 0.5
     while True:
         try:
@@ -65,3 +67,15 @@ def enqueue_document(
         )
         send_claim_hint()
     return f"doc={result.document_id} version={result.version_no} {'unchanged' if result.unchanged else 'enqueued'}"
+
+
+def refuse_unreadable(storage_uri: str) -> None:
+    """Refuse a URI that no stage would be allowed to read, while its sender still looks.
+
+    Raises:
+        RunFailed: it is outside the configured store; the text says what is allowed.
+    """
+    try:
+        open_store(settings().storage_url).refuse_outside(storage_uri)
+    except StorageUriRefused as error:
+        raise RunFailed(f"not accepted: {error}") from None

@@ -51,17 +51,22 @@ class Hearing:
     that cannot start children. Neither mends itself.
     """
 
-    def __init__(self, busy: Callable[[], bool] = lambda: bool(state.active_requests)) -> None:
+    def __init__(
+        self,
+        busy: Callable[[], bool] = lambda: bool(state.active_requests),
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self._busy = busy
+        self._clock = clock
         self._silent_since: float | None = None
 
     def is_deaf(self, waiting: dict[str, int], consumed: Collection[str]) -> bool:
         """Tell, from one more look at the queues this worker consumes, whether it has been deaf for a minute."""
-        unheard = any(waiting.get(queue) for queue in consumed) or bool(state.reserved_requests)
+        unheard = any(waiting.get(queue) for queue in consumed)
         if self._busy() or not unheard:
             self._silent_since = None
             return False
-        now = monotonic()
+        now = self._clock()
         if self._silent_since is None:
             self._silent_since = now
         return now - max(self._silent_since, this_worker.accepted_at) > DEAF_AFTER

@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import OperationalError
 
 from domain.enqueue import Enqueued, Upload, enqueue_document, register_model
 from domain.policy import FailurePolicy, read_policies, set_policy
@@ -90,15 +91,9 @@ class System:
         assert process.poll() is None, worker.said
         return worker
 
-    def stop_workers(self) -> None:
+    def kill_workers(self) -> None:
         for worker in self.workers:
-            if worker.process.poll() is None:
-                worker.process.send_signal(signal.SIGQUIT)
-        for worker in self.workers:
-            try:
-                worker.process.wait(15)
-            except subprocess.TimeoutExpired:
-                worker.kill()
+            worker.kill()
 
     # Documents
 
@@ -127,6 +122,10 @@ class System:
     def wait_until_all(self, status: str = "INDEXED", limit: float = LIMIT) -> None:
         """Wait until every document's newest job has this status."""
         self.wait(lambda: set(self.jobs().values()) == {status}, f"every job is {status}", limit)
+
+    def wait_until_indexed(self, count: int) -> None:
+        """Wait until this many documents are INDEXED."""
+        self.wait(lambda: list(self.jobs().values()).count("INDEXED") >= count, f"{count} are done")
 
     def rows(self, statement: str, **parameters: Any) -> list[tuple[Any, ...]]:
         with self.engine.connect() as connection:
@@ -184,13 +183,21 @@ class System:
             check=False,
         )
 
-    def wait(self, condition: Any, what: str, limit: float = LIMIT) -> None:
+    def wait(self, condition: Callable[[], Any], what: str, limit: float = LIMIT) -> None:
+        """Wait until the condition holds; tell what the workers said when it never does."""
         deadline = time.monotonic() + limit
-        while not condition():
+        while not self.holds(condition):
             if time.monotonic() > deadline:
                 logs = "\n".join(f"--- {worker.log.name}\n{worker.said[-4000:]}" for worker in self.workers)
-                pytest.fail(f"not so after {limit} s: {what}\njobs: {self.jobs()}\n{logs}")
+                pytest.fail(f"not so after {limit} s: {what}\n{logs}")
             time.sleep(0.05)
+
+    def holds(self, condition: Callable[[], Any]) -> bool:
+        """Whether it holds; not, while the test has the database away."""
+        try:
+            return bool(condition())
+        except OperationalError:
+            return False
 
 
 @pytest.fixture
@@ -209,7 +216,7 @@ def system(
     more = {"FAULTS": str(faults), "LEASE_SECONDS": "6", "PYTHONUNBUFFERED": "1"}
     whole = System(servers, engines.app, kept | environment | provider.environment | more, provider, tmp_path)
     yield whole
-    whole.stop_workers()
+    whole.kill_workers()
     if not servers.valkey.running:
         servers.valkey.start()
 

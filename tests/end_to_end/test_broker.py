@@ -23,11 +23,11 @@ def assert_indexed_once(system: System) -> None:
 
 
 def test_a_broker_wiped_again_and_again_mid_run_loses_no_document_and_indexes_none_twice(system: System) -> None:
-    for name in names(60):
+    for name in names(40):
         system.upload(name)
     system.start_worker("-c", "2", name="first")
-    for share in (10, 25, 40):
-        system.wait(lambda share=share: list(system.jobs().values()).count("INDEXED") >= share, f"{share} are done")
+    for share in (8, 16, 28):
+        system.wait_until_indexed(share)
         system.servers.valkey.flush()
     system.wait_until_all()
     assert_indexed_once(system)
@@ -135,3 +135,11 @@ def test_a_document_is_accepted_by_message_once(system: System) -> None:
     system.wait(lambda: worker.said.count("tasks.enqueue_document") >= 4, "both have run")
     system.wait(lambda: system.documents() == {"other.txt": "INDEXED", "by-message.txt": "INDEXED"}, "both indexed")
     assert system.one("SELECT count(*) FROM document_versions") == 2
+
+
+def test_a_message_that_names_bytes_outside_the_store_is_refused_at_once(system: System) -> None:
+    worker = system.start_worker("-c", "1")
+    arguments = '["owner", "passwords.txt", "file:///etc/passwd"]'
+    assert system.command("call", "tasks.enqueue_document", "--args", arguments).returncode == 0
+    system.wait(lambda: "not accepted" in worker.said, "it is refused")
+    assert system.one("SELECT count(*) FROM documents") == 0

@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
 
-from tests.end_to_end.conftest import FAULTY, System, text_of
+from domain.statuses import STAGES
+from tests.end_to_end.conftest import FAULTY, ROOT, System, text_of
 
 pytestmark = pytest.mark.end_to_end
 
@@ -17,58 +19,45 @@ def documents(system: System, *arguments: str, **settings: str) -> tuple[int, An
     return ended.returncode, json.loads(ended.stdout) if ended.stdout else None, ended.stderr
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Three good documents, a hidden one, and one that no parser can open."""
-    made = tmp_path / "문서"
-    (made / "sub").mkdir(parents=True)
-    (made / "환불 규정.md").write_text("# 환불 규정\n\n환불은 구매일로부터 7일 안에 신청할 수 있습니다.\n")
-    (made / "sub" / "backup.md").write_text("# Backups\n\nThe database is restored from last night's backup.\n")
-    (made / "euc-kr.txt").write_bytes("회의는 매주 화요일 오전에 열립니다.\n".encode("euc-kr"))
-    (made / "damaged.pdf").write_bytes(b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\n")
-    (made / ".hidden.md").write_text("nobody reads this\n")
-    return made
-
-
-def test_a_folder_is_indexed_and_searched_and_what_failed_is_named(system: System, folder: Path) -> None:
+def test_the_samples_are_indexed_and_searched_and_what_failed_is_named(system: System, tmp_path: Path) -> None:
+    """Real documents of every format, the real offline model, and the commands that people type."""
     local = {"EMBEDDING_PROVIDER": "local"}
     system.start_worker("-c", "2", name="local", **local)
+    folder = tmp_path / "문서"
+    copytree(ROOT / "samples", folder)
+    (folder / ".hidden.md").write_text("nobody reads this\n")
 
     code, added, said = documents(system, "add", str(folder), "--wait", **local)
     assert code == 1, said
-    by_name = {Path(one["name"]).name: one for one in added["documents"]}
-    assert set(by_name) == {"환불 규정.md", "backup.md", "euc-kr.txt", "damaged.pdf"}
-    damaged = by_name.pop("damaged.pdf")
-    assert (damaged["status"], damaged["failureType"]) == ("FAILED", "DOCUMENT_CONTENT_INVALID")
-    assert damaged["failureReason"]
-    assert damaged["error"]
-    assert {one["status"] for one in by_name.values()} == {"INDEXED"}
-    assert (added["indexed"], added["failed"]) == (3, 1)
+    ended = {Path(one["name"]).name: one for one in added["documents"]}
+    assert ".hidden.md" not in ended
+    failed = {name: (one["failureType"], one["failureReason"]) for name, one in ended.items() if one["error"]}
+    assert failed == {
+        "cut-short.pdf": ("DOCUMENT_CONTENT_INVALID", "CORRUPT"),
+        "password-protected.pdf": ("DOCUMENT_CONTENT_INVALID", "PASSWORD_REQUIRED"),
+    }
+    assert {one["status"] for name, one in ended.items() if name not in failed} == {"INDEXED"}
+    assert (added["indexed"], added["failed"]) == (len(ended) - 2, 2)
 
-    for question, expected in (
-        ("환불은 언제까지 신청할 수 있나요?", "환불 규정.md"),
-        ("How is the database restored?", "backup.md"),
-        ("회의는 언제 열리나요?", "euc-kr.txt"),
-    ):
-        code, found, said = documents(system, "search", question, "--limit", "1", **local)
+    for question in ("환불은 언제까지 신청할 수 있나요?", "How do I restore the database from a backup?"):
+        code, found, said = documents(system, "search", question, "--limit", "3", **local)
         assert code == 0, said
-        assert Path(found["passages"][0]["name"]).name == expected
+        assert len(found["passages"]) == 3
+        assert found["modelsNotAsked"] == []
 
-    code, again, _ = documents(system, "add", str(folder / "sub"), "--wait", **local)
+    runbook = folder / "operations-runbook.md"
+    code, again, _ = documents(system, "add", str(runbook), "--wait", **local)
     assert (code, again["unchanged"], again["indexed"]) == (0, 1, 0)
-    (folder / "sub" / "backup.md").write_text("# Backups\n\nBackups are kept for thirty days.\n")
-    code, changed, _ = documents(system, "add", str(folder / "sub"), "--wait", **local)
+    runbook.write_text(runbook.read_text() + "\nBackups are kept for thirty days.\n")
+    code, changed, _ = documents(system, "add", str(runbook), "--wait", **local)
     assert [(one["versionNo"], one["status"]) for one in changed["documents"]] == [(2, "INDEXED")]
 
-    code, history, _ = documents(system, "history", str(by_name["backup.md"]["id"]))
+    _, history, _ = documents(system, "history", str(changed["documents"][0]["id"]))
     types = [event["type"] for event in history["events"]]
-    assert types.count("INDEXED") == 2
-    assert "EMBEDDINGS_STALE" in types
-    code, failed, _ = documents(system, "failures")
-    assert [Path(one["name"]).name for one in failed["failures"]] == ["damaged.pdf"]
-    code, listed, _ = documents(system, "status")
-    assert {one["status"] for one in listed["documents"]} == {"INDEXED", "FAILED"}
-    assert documents(system, "status", str(damaged["id"]))[0] == 1
+    assert (types.count("INDEXED"), types.count("EMBEDDINGS_STALE")) == (2, 1)
+    _, failures, _ = documents(system, "failures")
+    assert {Path(one["name"]).name for one in failures["failures"]} == set(failed)
+    assert documents(system, "status", str(ended["cut-short.pdf"]["id"]))[0] == 1
     code, checked, _ = documents(system, "check")
     assert (code, checked["violations"]) == (0, [])
 
@@ -101,23 +90,26 @@ def test_a_document_whose_retries_run_out_fails_and_its_failure_tells_of_every_a
     assert system.documents() == {"a.txt": "FAILED"}
 
 
-@pytest.mark.parametrize("stage", ["PARSING", "CHUNKING", "EMBEDDING", "STORING"])
-def test_a_second_version_that_fails_in_any_stage_leaves_the_first_searchable(system: System, stage: str) -> None:
-    system.set_faults({"stage": stage, "name": "second.txt", "action": "refuse", "times": 1})
-    first = system.upload("second.txt", text_of("first content"))
-    system.start_worker("-c", "1", name="plain")
+def test_a_second_version_that_fails_in_any_stage_leaves_the_first_searchable(system: System) -> None:
+    names = {stage: f"{stage}.txt" for stage in STAGES}
+    system.set_faults(*({"stage": stage, "name": name, "action": "refuse"} for stage, name in names.items()))
+    firsts = {name: system.upload(name, f"first {text_of(name)}").version_id for name in names.values()}
+    plain = system.start_worker("-c", "2", name="plain")
     system.wait_until_all()
-    system.stop_workers()
-    before = system.rows("SELECT chunk_id, status FROM embeddings ORDER BY chunk_id")
+    plain.stop()
+    before = system.rows("SELECT chunk_id, version_id, status FROM embeddings ORDER BY chunk_id")
+    assert {status for *_, status in before} == {"ACTIVE"}
 
-    system.upload("second.txt", text_of("second content"))
-    system.start_worker("-c", "1", app=FAULTY, name="faulty")
+    for name in names.values():
+        system.upload(name, f"second {text_of(name)}")
+    system.start_worker("-c", "2", app=FAULTY, name="faulty")
     system.wait_until_all("FAILED")
-    assert system.one("SELECT current_version_id FROM documents") == first.version_id
-    assert system.documents() == {"second.txt": "INDEXED"}
-    mine = "SELECT chunk_id, status FROM embeddings WHERE version_id = :id ORDER BY chunk_id"
-    assert system.rows(mine, id=first.version_id) == before
-    assert system.one("SELECT stopped_stage FROM document_versions WHERE status = 'FAILED'") == stage
+    assert system.rows("SELECT name, current_version_id FROM documents ORDER BY id") == list(firsts.items())
+    assert set(system.documents().values()) == {"INDEXED"}
+    after = system.rows("SELECT chunk_id, version_id, status FROM embeddings ORDER BY chunk_id")
+    assert [row for row in after if row[1] in firsts.values()] == before
+    stopped = system.rows("SELECT stopped_stage FROM document_versions WHERE status = 'FAILED' ORDER BY id")
+    assert [stage for (stage,) in stopped] == list(STAGES)
 
 
 def test_a_version_of_a_model_that_this_worker_has_not_fails_and_says_what_to_do(system: System) -> None:

@@ -1,5 +1,9 @@
 """Writes the sample documents: ``python -m tests.stages.make_samples`` from the repository's root.
 
+Small documents in Korean and English, of every format that is indexed, and in ``broken/`` two that cannot be: a PDF
+that was cut short, and one that needs a password. All companies, people and rules in them are invented; no file was
+taken from anywhere else. The PDFs name a Korean font and do not embed it: a viewer shows them in one of its own.
+
 It needs nothing but Python. The same run gives the same bytes, so a difference in git is a difference made here.
 """
 
@@ -14,10 +18,9 @@ FOLDER = Path(__file__).resolve().parents[2] / "samples"
 
 REFUND = [
     "# 환불 규정",
-    "이 규정은 온라인 상점에서 산 상품의 환불과 교환에 적용됩니다.",
-    "## 신청 기간",
-    "환불은 상품을 받은 날부터 7일 안에 신청할 수 있습니다. "
-    "상품이 설명과 다르거나 파손된 경우에는 30일 안에 신청할 수 있습니다.",
+    "## 환불 신청 기간",
+    "환불은 상품을 받은 날부터 7일까지 신청할 수 있습니다. "
+    "상품이 설명과 다르거나 파손된 경우에는 30일까지 신청할 수 있습니다.",
     "## 배송비",
     "단순 변심으로 반품할 때의 왕복 배송비 6,000원은 고객이 부담하고, 상품의 결함 때문이라면 회사가 부담합니다.",
     "## 환불 방법",

@@ -120,3 +120,13 @@ def test_a_heading_is_never_a_passage_of_its_own_while_it_heads_a_text() -> None
     assert passages[0].text.startswith("# Runbook\n\n## Backups\n\nA full backup")
     assert all(text[passage.char_start : passage.char_end] == passage.text for passage in passages)
     assert max(len(passage.text) for passage in passages) <= 300
+
+
+@pytest.mark.parametrize("between", ["\n" * 400, "\n\u200b" * 400, "\n\n"])
+def test_a_heading_far_from_its_text_stays_under_the_cap(between: str) -> None:
+    text = (
+        "# 먼 제목" + between + "환불은 구매 후 7일 안에 신청할 수 있습니다. " * 20 + between + "## 끝 제목" + between
+    )
+    chunks = chunks_of(text, MARKDOWN)
+    assert chunks[0].text.startswith("# 먼 제목")
+    assert "끝 제목" in chunks[-1].text

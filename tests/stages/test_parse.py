@@ -217,3 +217,34 @@ def test_a_parser_that_panics_ends_its_process_instead_of_calling_the_next_docum
     done = subprocess.run([sys.executable, "-c", program], input=content, capture_output=True, timeout=60)
     assert (done.stdout, done.returncode) == (b"began\n", -signal.SIGKILL)
     assert b"kreuzberg panicked" in done.stderr
+
+
+def escaped(text: str, encoding: str) -> bytes:
+    return b"".join(b"\\'%02x" % byte for byte in text.encode(encoding))
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (rb"{\rtf1\ansi\ansicpg949\deff0{\fonttbl{\f0 Batang;}}" + escaped("환불", "cp949") + rb"\par}", "환불"),
+        (
+            rb"{\rtf1\ansi\ansicpg1252\deff0{\fonttbl{\f0\fnil\fcharset0 Arial;}{\f1\fnil\fcharset129 Batang;}"
+            rb"{\f2\fcharset128 MS Mincho;}}\f0 caf\'e9 \f1 " + escaped("환불 규정", "cp949") + rb"{\f2 "
+            + escaped("返金", "cp932") + rb"} " + escaped("끝", "cp949") + rb"\plain \'e9\par}",
+            "café 환불 규정返金 끝é",
+        ),
+        (
+            rb"{\rtf1\ansi\ansicpg1252\deff0{\fonttbl{\f0\fcharset129 Batang;}}\uc2\u54872" + escaped("환", "cp949")
+            + rb"\u-17016" + escaped("불", "cp949") + rb" done\par}",
+            "환불 done",
+        ),
+        (
+            rb"{\rtf1\ansi\ansicpg1252\deff0{\fonttbl{\f0\fcharset129 Batang;}}\uc0\u54872 " + escaped("불", "cp949")
+            + rb"\par}",
+            "환불",
+        ),
+    ],
+    ids=["code page", "fonts", "stand-ins", "no stand-ins"],
+)  # fmt: skip
+def test_rtf_is_read_by_the_charset_of_each_font(body: bytes, text: str) -> None:
+    assert parsed(body).text.replace("\n", "") == text

@@ -47,7 +47,7 @@ def test_the_broken_ones_fail_for_good() -> None:
 
 
 QUESTIONS = {
-    "환불은 언제까지 신청할 수 있나요?": ("환불-규정.docx", "7일 안에"),
+    "환불은 언제까지 신청할 수 있나요?": ("환불-규정.docx", "7일까지"),
     "How do I restore the database from a backup?": ("operations-runbook.md", "restorectl"),
     "연차 휴가는 며칠인가요?": ("연차-휴가-규정.hwp", "15일"),
     "When do we have to notify regulators about a data breach?": ("security-incident-policy.pdf", "72 hours"),
