@@ -7,18 +7,19 @@ import pytest
 from sqlalchemy import Connection, text
 
 from domain.cancel import cancel_document
+from domain.claim import claim_jobs
 from domain.complete import complete_attempt
 from domain.delete import delete_document
 from domain.enqueue import Upload, enqueue_document
-from domain.errors import AttemptConflict, AttemptNotCurrent, NothingToCancel, NotRetryable
+from domain.errors import AttemptConflict, AttemptNotCurrent, DocumentBusy, NothingToCancel, NotRetryable
 from domain.fail import fail_attempt
 from domain.failures import Failure, FailureType
 from domain.record import load_chunks_without_embedding, record_embeddings
 from domain.retry import retry_version
-from domain.statuses import VersionStatus
+from domain.statuses import Task, VersionStatus
 from tests.conftest import Connect, WaitUntilBlocked
 from tests.domain.indexing import Indexing
-from tests.domain.rows import column, count, embeddings, one, statuses
+from tests.domain.rows import column, count, embeddings, one, row, statuses
 
 pytestmark = pytest.mark.race
 
@@ -316,3 +317,78 @@ def report_of(kind: str, connection: Connection, indexing: Indexing, version_id:
     ids = [chunk.id for chunk in load_chunks_without_embedding(indexing.connection, version_id)]
     indexing.connection.commit()
     return lambda claim: record_embeddings(connection, claim, ids, [[1.0, 2.0, 3.0]] * len(ids))
+
+
+@pytest.mark.parametrize("act", [cancel_document, delete_document])
+def test_an_upload_that_comes_while_a_whole_document_is_being_locked_is_stopped_too(
+    committed: Indexing,
+    connect: Connect,
+    background: ThreadPoolExecutor,
+    wait_until_blocked: WaitUntilBlocked,
+    act: Callable[[Connection, int], object],
+) -> None:
+    first = committed.upload()
+    committed.connection.commit()
+    uploading, stopping = connect(), connect()
+
+    second = enqueue_document(uploading, Upload("ann", "report.txt", "file:///2"), committed.model_id)
+    stopped = background.submit(act, stopping, first.document_id)
+    wait_until_blocked(stopping)
+    uploading.commit()
+
+    stopped.result(timeout=20)
+    stopping.commit()
+    for upload in (first, second):
+        assert statuses(stopping, upload.version_id)[1:] == ("CANCELLED", "CANCELLED")
+
+
+def test_a_whole_document_that_keeps_changing_is_busy(
+    committed: Indexing,
+    connect: Connect,
+    background: ThreadPoolExecutor,
+    wait_until_blocked: WaitUntilBlocked,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("domain.whole.TRIES", 1)
+    first = committed.upload()
+    committed.connection.commit()
+    uploading, cancelling = connect(), connect()
+
+    enqueue_document(uploading, Upload("ann", "report.txt", "file:///2"), committed.model_id)
+    cancelled = background.submit(cancel_document, cancelling, first.document_id)
+    wait_until_blocked(cancelling)
+    uploading.commit()
+
+    with pytest.raises(DocumentBusy, match="try again"):
+        cancelled.result(timeout=20)
+    assert column(uploading, "SELECT id FROM embedding_jobs ORDER BY id FOR NO KEY UPDATE SKIP LOCKED") != []
+
+
+def test_a_cancellation_that_waits_for_a_claim_cancels_its_attempt(
+    committed: Indexing, connect: Connect, background: ThreadPoolExecutor, wait_until_blocked: WaitUntilBlocked
+) -> None:
+    uploaded = committed.upload()
+    committed.connection.commit()
+    claiming, cancelling = connect(), connect()
+
+    [claimed] = claim_jobs(claiming, committed.worker_id, 1, list(Task))
+    cancelled = background.submit(cancel_document, cancelling, uploaded.document_id)
+    wait_until_blocked(cancelling)
+    claiming.commit()
+
+    assert cancelled.result(timeout=20) == [uploaded.job_id]
+    cancelling.commit()
+    assert row(cancelling, "indexing_attempts", claimed.claim.attempt_id).status == "CANCELLED"
+    assert row(cancelling, "document_versions", uploaded.version_id).stopped_stage == "PARSING"
+
+
+def test_a_claim_passes_over_a_job_that_is_just_being_cancelled(committed: Indexing, connect: Connect) -> None:
+    uploaded = committed.upload()
+    committed.connection.commit()
+    cancelling, claiming = connect(), connect()
+    cancel_document(cancelling, uploaded.document_id)
+    claiming.execute(text("SET LOCAL lock_timeout = '1ms'"))
+    assert claim_jobs(claiming, committed.worker_id, 10, list(Task)) == []
+    claiming.commit()
+    cancelling.commit()
+    assert claim_jobs(claiming, committed.worker_id, 10, list(Task)) == []
