@@ -69,16 +69,21 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp 
 DECLARE
     job record;
 BEGIN
+    IF NEW.status IN ('INDEXED', 'CANCELLED') THEN
+        RETURN NULL;  -- the version says so itself
+    END IF;
+    -- Into variables, not INSERT ... SELECT: that would write nothing, and say nothing, if a row were missing.
+    SELECT j.document_id, j.version_id, v.status AS stage INTO job
+    FROM embedding_jobs j JOIN document_versions v ON v.id = j.version_id WHERE j.id = NEW.job_id;
+
     IF NEW.status IN ('STARTED', 'RELEASED') THEN
-        INSERT INTO indexing_events (document_id, version_id, job_id, attempt_id, type, stage, detail)
-        SELECT j.document_id, j.version_id, NEW.job_id, NEW.id,
-            CASE NEW.status WHEN 'STARTED' THEN 'CLAIMED' ELSE 'RELEASED' END,
-            -- The claim that takes an uploaded version moves it to PARSING in the same transaction.
-            CASE v.status WHEN 'UPLOADED' THEN 'PARSING' ELSE v.status END,
-            jsonb_build_object('attempt_no', NEW.attempt_no, 'worker_id', NEW.worker_id)
-        FROM embedding_jobs j JOIN document_versions v ON v.id = j.version_id WHERE j.id = NEW.job_id;
+        INSERT INTO indexing_events (document_id, version_id, job_id, attempt_id, type, stage, detail) VALUES
+            (job.document_id, job.version_id, NEW.job_id, NEW.id,
+             CASE NEW.status WHEN 'STARTED' THEN 'CLAIMED' ELSE 'RELEASED' END,
+             -- The claim that takes an uploaded version moves it to PARSING in the same transaction.
+             CASE job.stage WHEN 'UPLOADED' THEN 'PARSING' ELSE job.stage END,
+             jsonb_build_object('attempt_no', NEW.attempt_no, 'worker_id', NEW.worker_id));
     ELSIF NEW.status = 'FAILED' THEN
-        SELECT document_id, version_id INTO job FROM embedding_jobs WHERE id = NEW.job_id;
         INSERT INTO indexing_events (document_id, version_id, job_id, attempt_id, type, stage, detail) VALUES
             (job.document_id, job.version_id, NEW.job_id, NEW.id, NEW.failed_stage || '_FAILED', NEW.failed_stage,
              jsonb_build_object('attempt_no', NEW.attempt_no, 'failure_type', NEW.failure_type,

@@ -60,6 +60,6 @@ def test_of_two_who_register_a_model_at_once_both_get_its_id(
     other = background.submit(register_model, second, "test:model", 3)
     wait_until_blocked(second)
     first.commit()
-    assert other.result(timeout=20) == model_id
+    assert other.result(timeout=60) == model_id
     second.commit()
     assert len(indexes(second, model_id)) == 1

@@ -25,7 +25,7 @@ def test_two_uploads_of_a_new_name_make_one_document_with_two_versions(
     other = background.submit(enqueue_document, second, Upload("ann", "a", "file:///2", "2" * 64), committed.model_id)
     wait_until_blocked(second)
     first.commit()
-    two = other.result(timeout=20)
+    two = other.result(timeout=60)
     second.commit()
     assert (one.document_id, one.version_no) == (two.document_id, 1)
     assert two.version_no == 2
@@ -40,7 +40,7 @@ def test_an_upload_makes_the_document_when_the_one_it_waited_for_is_rolled_back(
     other = background.submit(enqueue_document, second, Upload("ann", "a", "file:///1", SHA256), committed.model_id)
     wait_until_blocked(second)
     first.rollback()
-    assert not other.result(timeout=20).unchanged
+    assert not other.result(timeout=60).unchanged
     second.commit()
     assert count(second, "document_versions") == 1
 
@@ -115,7 +115,7 @@ def test_a_bulk_upload_that_has_to_make_a_deleted_document_anew_gives_its_locks_
     wait_until(lambda: blocked(second, holding) or blocked(second, first))
     holding.rollback()
 
-    results = one_of.result(timeout=20) + other.result(timeout=20)
+    results = one_of.result(timeout=60) + other.result(timeout=60)
     assert sorted(result.version_no for result in results) == [1, 2, 2, 3]
     assert len({result.document_id for result in results} - {a}) == 2
 
@@ -137,7 +137,7 @@ def test_an_upload_gives_up_when_its_document_is_deleted_again_and_again(
     delete_document(deleting, document_id)
     deleting.commit()
     with pytest.raises(DocumentBusy, match="try again"):
-        result.result(timeout=20)
+        result.result(timeout=60)
     uploading.rollback()
     assert count(uploading, "documents") == 1
 
@@ -153,7 +153,7 @@ def test_a_request_whose_document_was_made_and_deleted_while_it_waited_is_answer
     delete_document(first, made.document_id)
     first.commit()
     with pytest.raises(DocumentBusy):
-        result.result(timeout=20)
+        result.result(timeout=60)
     second.rollback()
     assert enqueue_document(second, upload, committed.model_id) == made
     second.commit()

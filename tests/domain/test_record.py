@@ -236,7 +236,7 @@ def test_vectors_that_do_not_match_their_chunks_in_number_are_refused(
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=3, max_size=3))
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_vector_is_stored_to_the_last_bit(connection: Connection, vector: list[float]) -> None:
     if numpy.linalg.norm(numpy.array(vector, "float64")) == 0:
         return
