@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DIR ?= .holdfast
+MINUTES ?= 30
 UV_VERSION := 0.13.9
 export UV_PYTHON_DOWNLOADS := never
 export UV_LINK_MODE := copy
@@ -12,7 +13,7 @@ export UV_LINK_MODE := copy
 export UV_SYSTEM_CERTS := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check lock clean
+.PHONY: help setup demo up test chaos check lock clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-8s %s\n", $$1, $$2 }'
@@ -37,6 +38,9 @@ up: $(READY) ## Servers, a worker and Flower until Ctrl-C; data in DIR (default 
 
 test: check ## Run every check and test
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
+
+chaos: $(READY) ## Workers at work for MINUTES (30) while all around them fails; writes chaos-report.txt and .svg
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 check: $(READY) ## Formatter, linter, types, import rules, SQL lint
 	@$(BIN)/ruff format --check --quiet . || { echo "Run $(BIN)/ruff format ." >&2; exit 1; }
