@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -21,6 +22,8 @@ from api.runtime import Runtime
 from api.shapes import Limit, PathId, Shape, Time, answer
 from domain.errors import InvalidRequest
 from domain.notify import Cursor, News, Notification, news_of, read_notification
+
+log = logging.getLogger(__name__)
 
 router = APIRouter(prefix="/notifications", tags=["notifications"])
 
@@ -181,7 +184,9 @@ async def serve(
     finally:
         for task in (telling, hearing):
             task.cancel()
-        await asyncio.gather(telling, hearing, return_exceptions=True)
+        for ended in await asyncio.gather(telling, hearing, return_exceptions=True):
+            if isinstance(ended, Exception) and not isinstance(ended, WebSocketDisconnect):
+                log.error("a listener ended: %s", type(ended).__name__)
         if code is not None:
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(websocket.close(code), 1)

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from tests.api.conftest import HttpWorker, Shared, code_of
+from tests.api.conftest import ApiProcess, HttpWorker, Shared, code_of
 from tests.domain.indexing import Indexing
 
 BOUNDARY = "holdfast-test"
@@ -304,3 +304,25 @@ def test_many_uploads_at_once_are_all_accepted(shared: Shared, owner: str, user:
         return [answer.status_code for answer in answers]
 
     assert asyncio.run(all_at_once()) == [202] * 20
+
+
+def test_an_upload_is_never_whole_in_memory(api_process: ApiProcess) -> None:
+    def peak_kib() -> int:
+        status = Path(f"/proc/{api_process.process.pid}/status").read_text()
+        return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
+
+    size = 80_000_000
+
+    def pieces() -> Iterator[bytes]:
+        head = form(file_part("large.bin", b""))["content"].split(b"\r\n\r\n")[0]
+        yield head + b"\r\n\r\n"
+        for _ in range(size // 100_000):
+            yield b"x" * 100_000
+        yield f"\r\n--{BOUNDARY}--\r\n".encode()
+
+    headers = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
+    with api_process.user() as user:
+        upload(user, "small.txt").raise_for_status()  # loads what any upload needs
+        before = peak_kib()
+        assert user.post("/documents", content=pieces(), headers=headers).status_code == 202
+    assert peak_kib() - before < 40_000

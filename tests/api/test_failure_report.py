@@ -8,8 +8,9 @@ from uuid import uuid4
 import httpx
 import pytest
 from sqlalchemy import text
+from websockets.sync.client import connect
 
-from tests.api.conftest import HttpWorker, Seed, Shared, code_of
+from tests.api.conftest import Api, HttpWorker, Seed, Shared, code_of, user_token, violations
 from tests.conftest import Engines
 
 
@@ -57,9 +58,26 @@ def test_a_failure_is_replayed_byte_for_byte_also_after_the_job_went_on(
 
 
 def test_the_whole_way_from_the_first_claim_to_the_final_failure(
-    worker: HttpWorker, seed: Seed, engines: Engines, ann: httpx.Client
+    api: Api, worker: HttpWorker, seed: Seed, engines: Engines, ann: httpx.Client
 ) -> None:
     uploaded = seed(lambda steps: steps.upload("report.pdf"))
+    protocols: Any = ["bearer", user_token("ann")]
+    with connect(f"ws://127.0.0.1:{api.port}/notifications", subprotocols=protocols) as listener:
+        fail_four_times(worker, engines)
+        told = json.loads(listener.recv(10))
+        with pytest.raises(TimeoutError):
+            listener.recv(1.5)
+    assert told["type"] == "DOCUMENT_FAILED"
+
+    document = ann.get(f"/documents/{uploaded.document_id}").json()
+    assert document["status"] == "FAILED"
+    assert document["stopped"]["attempt"] == document["stopped"]["maxAttempts"] == 4
+    [failure] = ann.get("/failures").json()["failures"]
+    assert [error["errorMessage"] for error in failure["errors"]] == ["try 1", "try 2", "try 3", "try 4"]
+    assert violations(engines) == []
+
+
+def fail_four_times(worker: HttpWorker, engines: Engines) -> None:
     tokens = set()
     for attempt_no in range(1, 5):
         [claim] = worker.claim()
@@ -81,14 +99,6 @@ def test_the_whole_way_from_the_first_claim_to_the_final_failure(
             assert (result["outcome"], result["retryCount"], result["nextRetryAt"]) == ("FAILED", 3, None)
     assert len(tokens) == 4
     assert worker.claim() == []
-
-    document = ann.get(f"/documents/{uploaded.document_id}").json()
-    assert document["status"] == "FAILED"
-    assert document["stopped"]["attempt"] == document["stopped"]["maxAttempts"] == 4
-    [failure] = ann.get("/failures").json()["failures"]
-    assert [error["errorMessage"] for error in failure["errors"]] == ["try 1", "try 2", "try 3", "try 4"]
-    [told] = ann.get("/notifications").json()["notifications"]
-    assert told["type"] == "DOCUMENT_FAILED"
 
 
 def test_reports_are_refused_in_the_specified_order(worker: HttpWorker, seed: Seed, engines: Engines) -> None:
