@@ -245,7 +245,18 @@ def test_what_a_client_sends_means_nothing(listen: Listen, seed: Seed) -> None:
         ["bearer", user_token("ann", secret="0" * 64)],
         ["bearer", user_token("ann", exp=soon(600)), "third"],
     ],
-    ids=str,
+    # Names of their own: a token differs in each process that collects the tests.
+    ids=[
+        "nothing",
+        "no token",
+        "not a token",
+        "the admin's",
+        "another scheme",
+        "no scheme",
+        "expired",
+        "signed by another",
+        "a third word",
+    ],
 )
 def test_a_socket_needs_a_users_token_as_its_protocol(shared: Shared, offered: list[Any]) -> None:
     with pytest.raises(InvalidStatus) as refused, connect(url(shared.api), subprotocols=offered or None):

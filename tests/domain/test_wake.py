@@ -106,3 +106,10 @@ def test_a_whole_fleet_sends_one_hint_in_half_a_second(
     while hints < 3:
         hints += list(background.map(ask, connections)).count(True)
     assert hints <= 1 + (time.monotonic() - began) / HINT_INTERVAL.total_seconds()
+
+
+def test_a_clock_that_was_set_back_silences_no_fleet(committed: Indexing, force: Force) -> None:
+    committed.upload()
+    committed.connection.commit()
+    force("UPDATE claim_hints SET sent_at = clock_timestamp() + interval '1 hour'")
+    assert claim_hint_due(committed.connection, BOTH)

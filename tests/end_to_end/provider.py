@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 import threading
 from base64 import b64encode
 from collections import Counter
@@ -9,9 +10,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from struct import pack
-from typing import Any
+from typing import Any, NamedTuple
 
 DIMENSIONS = 16
+
+
+class Answer(NamedTuple):
+    """What a request gets; a body that is no dictionary is sent as it is, and is not JSON."""
+
+    status: int
+    body: dict[str, Any] | str
+    headers: dict[str, str]
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # a worker was killed while it was connected
+            super().handle_error(request, client_address)
 
 
 class Provider:
@@ -25,8 +42,7 @@ class Provider:
         self.answering = threading.Event()
         self.answering.set()
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
+        self._server = Server(("127.0.0.1", 0), self._handler())
 
     @property
     def environment(self) -> dict[str, str]:
@@ -51,14 +67,15 @@ class Provider:
             self._server.server_close()
             thread.join()
 
-    def _answer(self, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def answer(self, request: dict[str, Any]) -> Answer:
+        """What this request gets; called by many threads at once."""
         self.answering.wait()
         texts = [request["input"]] if isinstance(request["input"], str) else request["input"]
         with self._lock:
             self.requests += 1
             if self.down:
                 self.refused += 1
-                return 503, {"error": {"message": "down for maintenance", "type": "server_error"}}
+                return Answer(503, {"error": {"message": "down for maintenance", "type": "server_error"}}, {})
             self.embedded.update(texts)
         encoded = request.get("encoding_format") == "base64"
         data = [
@@ -70,7 +87,7 @@ class Provider:
             for place, text in enumerate(texts)
         ]
         usage = {"prompt_tokens": 1, "total_tokens": 1}
-        return 200, {"object": "list", "model": request["model"], "data": data, "usage": usage}
+        return Answer(200, {"object": "list", "model": request["model"], "data": data, "usage": usage}, {})
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         provider = self
@@ -80,11 +97,12 @@ class Provider:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                status, answer = provider._answer(json.loads(body))
-                encoded = json.dumps(answer).encode()
+                status, answer, headers = provider.answer(json.loads(body))
+                encoded = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
                 try:
                     self.send_response(status)
-                    self.send_header("Content-Type", "application/json")
+                    for name, value in {"Content-Type": "application/json", **headers}.items():
+                        self.send_header(name, value)
                     self.send_header("Content-Length", str(len(encoded)))
                     self.end_headers()
                     self.wfile.write(encoded)
