@@ -32,6 +32,7 @@ from domain.wake import claim_hint_due
 from domain.workers import note_worker_seen, note_worker_stopped, register_worker
 from settings import settings
 from tasks.database import short_transaction, single_connection_engine
+from tasks.hardened import TaskPool
 from tasks.leases import Leases, running_stages
 from tasks.lost_messages import Hearing, count_waiting, release_lost
 from tasks.messages import CLAIM_QUEUE, hint_unless_waiting
@@ -59,12 +60,14 @@ class Supervisor(bootsteps.StartStopStep):
     requires = ("celery.worker.components:Pool",)
 
     def __init__(self, worker: Any, **_options: Any) -> None:
-        if "prefork" not in str(worker.pool_cls.__module__):
+        if not issubclass(worker.pool_cls, TaskPool):
             raise ImproperlyConfigured(
                 "Holdfast needs the prefork pool, the default: only its children can be stopped at a time limit"
             )
         if Task.EMBED in worker.app.amqp.queues.consume_from:
             warm_up()  # before the fork: children share the model's memory, and a new child starts with it
+        # At level DEBUG it shows each request whole, and with it the claim token.
+        logging.getLogger("celery.pool").setLevel(logging.INFO)
         self.watch: Watch | None = None
 
     def start(self, worker: Any) -> None:
