@@ -7,16 +7,18 @@ READY := $(VENV)/.ready
 DIR ?= .holdfast
 MINUTES ?= 30
 UV_VERSION := 0.13.9
+# Processes that test at once, each with servers of its own: many tests wait more than they compute.
+TESTERS ?= 3
 export UV_PYTHON_DOWNLOADS := never
 export UV_LINK_MODE := copy
 # As pip does: a company's own authority is in the system's store, not in the one that uv brings.
 export UV_SYSTEM_CERTS := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test chaos check lock clean
+.PHONY: help setup demo up test chaos model cuts interleavings isolation check lock clean
 
 help: ## Show what can be made
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-8s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-13s %s\n", $$1, $$2 }'
 
 setup: $(READY) ## Make .venv from requirements.lock
 
@@ -37,7 +39,28 @@ up: $(READY) ## Servers, a worker and Flower until Ctrl-C; data in DIR (default 
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m embedded run --dir "$(DIR)" -- $(CURDIR)/$(BIN)/python -m embedded.desk
 
 test: check ## Run every check and test
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest --numprocesses $(TESTERS) --dist loadfile
+
+model: $(READY) ## Random walks of thousands of steps held to the model; MODEL_SEED repeats one
+	@seed=$${MODEL_SEED:-$$RANDOM}; echo "MODEL_SEED=$$seed"; \
+	    MODEL_SEED=$$seed MODEL_EXAMPLES=$${MODEL_EXAMPLES:-100} $(BIN)/python -m pytest tests/model --timeout 7200
+
+cuts: $(READY) ## Cut the connection to the database before every message of every report
+	@CUT_EVERY=1 $(BIN)/python -m pytest tests/cuts --timeout 1800
+
+interleavings: $(READY) ## Let every two operations meet in every order of their statements (hours)
+	@INTERLEAVINGS_PAIRS=0 INTERLEAVINGS_SWITCHES=$${INTERLEAVINGS_SWITCHES:-2} $(BIN)/python -m pytest tests/interleavings --timeout 86400
+
+# Every level and some odd time zones, a pooler where there is one, and whatever server POSTGRES_AT names.
+SUITES := tests/domain tests/database
+isolation: $(READY) ## The suites of domain and database under other isolation levels, time zones, PgBouncer
+	@set -e; while read -r level zone; do \
+	    echo "default_transaction_isolation=$${level//-/ } timezone=$$zone"; \
+	    $(BIN)/python -m pytest -q $(SUITES) --postgres-setting "default_transaction_isolation=$${level//-/ }" \
+	        --postgres-setting "timezone=$$zone" $(if $(POSTGRES_AT),--postgres-at $(POSTGRES_AT)); \
+	done <<< $$'read-uncommitted Asia/Seoul\nrepeatable-read America/St_Johns\nserializable Pacific/Kiritimati'; \
+	if PATH="$$PATH:/usr/sbin" command -v pgbouncer; then $(BIN)/python -m pytest -q $(SUITES) --pooler; \
+	else echo "PgBouncer is not installed: not run (Debian: apt install pgbouncer)"; fi
 
 chaos: $(READY) ## Workers at work for MINUTES (30) while all around them fails; writes chaos-report.txt and .svg
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))

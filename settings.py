@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings
 
 MIB = 1024 * 1024
@@ -51,8 +51,18 @@ class Settings(BaseSettings):
     max_document_bytes: int = Field(100 * MIB, ge=1)
     max_chunks: int = Field(50_000, ge=1, le=1_000_000, description="per version")
 
-    admin_token: SecretStr | None = None
-    jwt_secret: SecretStr | None = None
+    admin_token: SecretStr | None = Field(None, description="opens /admin; without it /admin is closed")
+    jwt_secret: SecretStr | None = Field(
+        None, description="signs users' tokens (HS256); without it their calls are closed"
+    )
+    api_database_connections: int = Field(
+        10, ge=2, le=100, description="per API process; so many requests work at once"
+    )
+    api_max_requests: int = Field(500, ge=10, le=100_000, description="in one API process at once; more get 503")
+    api_max_uploads: int = Field(8, ge=1, le=100, description="uploads in one API process at once; more wait")
+    max_request_bytes: int = Field(
+        64 * MIB, ge=64 * 1024, description="of a JSON body, which is held whole; uploads have max_document_bytes"
+    )
 
     @field_validator("database_url", "database_owner_url")
     @classmethod
@@ -81,6 +91,15 @@ class Settings(BaseSettings):
         if parts.scheme == "s3" and parts.netloc:
             return value
         raise ValueError("must be file:///absolute/folder or s3://bucket/prefix")
+
+    @field_validator("admin_token", "jwt_secret")
+    @classmethod
+    def _hard_to_guess(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        # RFC 7518 3.2: an HS256 key has at least the 256 bits of its hash.
+        least = 32 if info.field_name == "jwt_secret" else 16
+        if value is not None and len(value.get_secret_value().encode()) < least:
+            raise ValueError(f"must have at least {least} bytes; make one with `openssl rand -hex 32`")
+        return value
 
     @model_validator(mode="after")
     def _openai_is_complete(self) -> Self:

@@ -4,7 +4,7 @@
 
 Documents fail once, to be retried at times about 1.3 s apart; then a worker is started as anyone would start it.
 Prints seconds from ``next_retry_at`` to the claim, by the database's clock, and transactions a second of a worker
-with nothing to do. Takes about two minutes.
+with nothing to do. Takes about three minutes.
 """
 
 import random
@@ -36,6 +36,7 @@ from stages.store import open_store
 PROJECT = Path(__file__).resolve().parent.parent
 HEAD_START = 25.0  # s, for the worker to be up before the first retry is due
 APART = 1.3  # s between retries, so that each finds the worker idle
+REST = 65.0  # s, until the worker takes itself to be idle and autovacuum is done
 IDLE = 20.0  # s over which the idle worker's transactions are counted
 
 LATE = """
@@ -92,7 +93,7 @@ def main(retries: int = 50) -> None:
         with worker(servers, Path(name)):
             while len(late := connection.execute(LATE).fetchall()) < retries:
                 time.sleep(1)
-            time.sleep(3)  # the last one's stages
+            time.sleep(REST)
             before, began = count(connection), time.monotonic()
             time.sleep(IDLE)
             idle = (count(connection) - before - 1) / (time.monotonic() - began)

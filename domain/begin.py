@@ -1,7 +1,8 @@
 """Begin a stage: from here on the run lease counts, and its expiry is a failure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, func, select, update
 
@@ -38,6 +39,7 @@ class StageRun:
     attempt_no: int
     retry_count: int
     max_retry_count: int
+    lease_expires_at: datetime
 
 
 def begin_stage(connection: Connection, claim: Claim, task: Task, run_by: int, lease: timedelta) -> StageRun:
@@ -58,35 +60,80 @@ def begin_stage(connection: Connection, claim: Claim, task: Task, run_by: int, l
         raise StageNotDue(claim.job_id, task, f"its stage belongs to task {job.task}")
     if attempt.stage_started_at is not None:
         raise StageNotDue(claim.job_id, task, "the stage has begun already")
+    return begin_held(connection, [claim], run_by, lease)[0]
+
+
+def go_on(connection: Connection, claim: Claim, lease: timedelta) -> StageRun:
+    """Go on in the same attempt with the stage that comes now; begin it, unless it has begun already.
+
+    For a worker that takes both tasks and needs no message between them. Locks the job; safe to repeat.
+
+    Raises:
+        NotFound, AttemptConflict, AttemptNotCurrent, ClaimLost: the claim does not hold.
+    """
+    _, attempt = lock_held_job(connection, claim)
+    if attempt.stage_started_at is None:
+        write_begun(connection, [claim], claim.worker_id, lease)
+    return stage_runs(connection, [claim])[0]
+
+
+def begin_held(connection: Connection, claims: Sequence[Claim], run_by: int, lease: timedelta) -> list[StageRun]:
+    """Begin the stages of claims that this transaction holds and that have not begun; in the order of ``claims``."""
+    write_begun(connection, claims, run_by, lease)
+    return stage_runs(connection, claims)
+
+
+def write_begun(connection: Connection, claims: Sequence[Claim], run_by: int, lease: timedelta) -> None:
+    tokens = [claim.token for claim in claims]
     connection.execute(
         update(attempts)
-        .where(attempts.c.id == claim.attempt_id, attempts.c.claim_token == claim.token)
+        .where(attempts.c.claim_token.in_(tokens))
         .values(stage_started_at=func.clock_timestamp(), run_by=run_by)
     )
     connection.execute(
         update(jobs)
-        .where(jobs.c.id == claim.job_id, jobs.c.claim_token == claim.token)
+        .where(jobs.c.claim_token.in_(tokens), jobs.c.id.in_([claim.job_id for claim in claims]))
         .values(lease_expires_at=func.clock_timestamp() + lease)
     )
-    version = connection.execute(
-        select(versions, documents.c.name, models.c.name.label("model_name"), models.c.dimensions)
+
+
+def stage_runs(connection: Connection, claims: Sequence[Claim]) -> list[StageRun]:
+    rows = connection.execute(
+        select(
+            versions,
+            documents.c.name,
+            models.c.name.label("model_name"),
+            models.c.dimensions,
+            jobs.c.claim_token,
+            jobs.c.attempt_no,
+            jobs.c.retry_count,
+            jobs.c.max_retry_count,
+            jobs.c.lease_expires_at,
+        )
+        .join(versions, versions.c.id == jobs.c.version_id)
         .join(documents, documents.c.id == versions.c.document_id)
         .join(models, models.c.id == versions.c.model_id)
-        .where(versions.c.id == job.version_id)
-    ).one()
-    return StageRun(
-        claim=claim,
-        document_id=version.document_id,
-        version_id=version.id,
-        owner_id=version.owner_id,
-        name=version.name,
-        stage=VersionStatus(version.status),
-        storage_uri=version.storage_uri,
-        content_sha256=version.content_sha256,
-        media_type=version.media_type,
-        size_bytes=version.size_bytes,
-        model=Model(version.model_id, version.model_name, version.dimensions),
-        attempt_no=attempt.attempt_no,
-        retry_count=job.retry_count,
-        max_retry_count=job.max_retry_count,
+        .where(jobs.c.id.in_([claim.job_id for claim in claims]))
     )
+    found = {row.claim_token: row for row in rows}
+    return [
+        StageRun(
+            claim=claim,
+            document_id=row.document_id,
+            version_id=row.id,
+            owner_id=row.owner_id,
+            name=row.name,
+            stage=VersionStatus(row.status),
+            storage_uri=row.storage_uri,
+            content_sha256=row.content_sha256,
+            media_type=row.media_type,
+            size_bytes=row.size_bytes,
+            model=Model(row.model_id, row.model_name, row.dimensions),
+            attempt_no=row.attempt_no,
+            retry_count=row.retry_count,
+            max_retry_count=row.max_retry_count,
+            lease_expires_at=row.lease_expires_at,
+        )
+        for claim in claims
+        if (row := found.get(claim.token)) is not None
+    ]

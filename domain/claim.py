@@ -7,12 +7,14 @@ from functools import partial
 
 from sqlalchemy import BigInteger, Connection, Text, any_, func, insert, literal, select, update
 
+from domain.begin import StageRun, begin_held
 from domain.errors import NotFound
 from domain.held import Claim
 from domain.recover import PUT_OFF, recover_expired_leases
 from domain.refusals import Tried, try_change
 from domain.statuses import AttemptStatus, JobStatus, Task, VersionStatus
 from domain.tables import attempts, inline, jobs, versions, workers
+from domain.workers import note_worker_seen
 
 DISPATCH_LEASE = timedelta(minutes=10)
 """How long a claim may wait for its stage to begin: the last resort behind the supervisor's lost-message rule."""
@@ -65,6 +67,32 @@ def claim_jobs(connection: Connection, worker_id: int, limit: int, tasks: Collec
             free[task] -= len(taken)
             claimed += taken
     return claimed
+
+
+def claim_and_begin(
+    connection: Connection, worker_id: int, limit: int, tasks: Collection[Task], lease: timedelta
+) -> list[StageRun]:
+    """Recover expired leases, then claim due jobs for a worker that begins each at once, and begin them.
+
+    For a worker that asks when it is free, so what the others can soon begin does not bound it. Embedding comes
+    first, then the longest due.
+
+    Args:
+        lease: how long each stage may go without a renewal.
+
+    Raises:
+        NotFound: there is no such worker, or it said that it stopped.
+    """
+    running = select(workers.c.id).where(workers.c.id == worker_id, workers.c.stopped_at.is_(None))
+    if connection.execute(running).first() is None:
+        raise NotFound("running worker", worker_id)
+    recover_expired_leases(connection)
+    claimed: list[ClaimedJob] = []
+    for task in sorted(set(tasks), key=lambda task: task != Task.EMBED):
+        if len(claimed) < limit:
+            claimed += claim_each(connection, worker_id, due_jobs(connection, task, limit - len(claimed)))
+    note_worker_seen(connection, worker_id)
+    return begin_held(connection, [job.claim for job in claimed], worker_id, lease) if claimed else []
 
 
 def free_places(connection: Connection) -> dict[Task, int]:

@@ -150,38 +150,47 @@ def repeated(upload: Upload, earlier: Row[Any]) -> Enqueued:
     return Enqueued(earlier.document_id, earlier.id, earlier.version_no, earlier.job_id, unchanged=False)
 
 
+class _Deleted(Exception):
+    """A document of these was deleted between looking for it and locking it."""
+
+
 def lock_documents(connection: Connection, uploads: Sequence[Upload]) -> dict[tuple[str, str], Row[Any]]:
-    """Find or make the documents, and lock them in the order of owner and name."""
-    locked: dict[tuple[str, str], Row[Any]] = {}
-    missing = {(upload.owner_id, upload.name) for upload in uploads}
+    """Find or make the documents, and lock them in the order of owner and name.
+
+    One that is deleted meanwhile is made anew, but not under the locks of the others, which would be another order:
+    they are given back at a savepoint, and it starts over.
+    """
+    names = as_rows(
+        owner_id=(Text, [upload.owner_id for upload in uploads]),
+        name=(Text, [upload.name for upload in uploads]),
+    )
     for _ in range(TRIES):
-        names = as_rows(
-            owner_id=(Text, [owner for owner, _ in missing]),
-            name=(Text, [name for _, name in missing]),
-        )
-        connection.execute(
-            insert_or_skip(documents)
-            .from_select(
-                ["owner_id", "name"],
-                select(names.c.owner_id, names.c.name).order_by(names.c.owner_id, names.c.name),
-            )
-            .on_conflict_do_nothing(
-                index_elements=["owner_id", "name"], index_where=documents.c.status != inline(DocumentStatus.DELETED)
-            )
-        )
-        rows = connection.execute(
-            select(documents)
-            .join(names, (names.c.owner_id == documents.c.owner_id) & (names.c.name == documents.c.name))
-            .where(documents.c.status != inline(DocumentStatus.DELETED))
-            .order_by(documents.c.owner_id, documents.c.name)
-            .with_for_update(key_share=True, of=documents)
-        )
-        locked |= {(row.owner_id, row.name): row for row in rows}
-        missing -= locked.keys()
-        if not missing:
-            return locked
-    owner, name = next(iter(missing))
-    raise DocumentBusy(f"{name!r} of {owner!r}")
+        try:
+            with connection.begin_nested():
+                connection.execute(
+                    insert_or_skip(documents)
+                    .from_select(
+                        ["owner_id", "name"],
+                        select(names.c.owner_id, names.c.name).order_by(names.c.owner_id, names.c.name),
+                    )
+                    .on_conflict_do_nothing(
+                        index_elements=["owner_id", "name"],
+                        index_where=documents.c.status != inline(DocumentStatus.DELETED),
+                    )
+                )
+                rows = connection.execute(
+                    select(documents)
+                    .join(names, (names.c.owner_id == documents.c.owner_id) & (names.c.name == documents.c.name))
+                    .where(documents.c.status != inline(DocumentStatus.DELETED))
+                    .order_by(documents.c.owner_id, documents.c.name)
+                    .with_for_update(key_share=True, of=documents)
+                ).all()
+                if len(rows) < len(uploads):
+                    raise _Deleted
+                return {(row.owner_id, row.name): row for row in rows}
+        except _Deleted:
+            continue
+    raise DocumentBusy(f"{uploads[0].name!r} of {uploads[0].owner_id!r}")
 
 
 def earlier_requests(connection: Connection, uploads: Iterable[Upload]) -> dict[tuple[str, str | None], Row[Any]]:

@@ -5,6 +5,7 @@ DomainError
 ├── NotFound             no such job, attempt, version or document
 ├── ClaimLost            the caller does not hold the job: reason "mismatch" or "expired"
 ├── StageNotDue          the claim holds, but this stage has begun already or belongs to the other task
+├── StageNotCurrent      the version is in another stage than the one that was reported
 ├── AttemptConflict      the attempt already ended INDEXED, or FAILED in another way
 ├── AttemptNotCurrent    the attempt was released or cancelled
 ├── VersionIncomplete    not every chunk of the version has its embedding
@@ -48,6 +49,15 @@ class StageNotDue(DomainError):
     def __init__(self, job_id: int, task: str, why: str) -> None:
         super().__init__(f"job {job_id} has nothing for task {task} to begin: {why}")
         self.job_id = job_id
+
+
+class StageNotCurrent(DomainError):
+    """The version is in another stage than the one that was reported."""
+
+    def __init__(self, version_id: int, stage: str, why: str) -> None:
+        super().__init__(f"version {version_id} is {stage}: {why}")
+        self.version_id = version_id
+        self.stage = stage
 
 
 class AttemptConflict(DomainError):
@@ -122,6 +132,7 @@ __all__ = [
     "NotRetryable",
     "NothingToCancel",
     "RequestConflict",
+    "StageNotCurrent",
     "StageNotDue",
     "VersionIncomplete",
 ]

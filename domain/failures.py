@@ -71,6 +71,8 @@ _SECRETS = (
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _CUT = " … "
 _SHORTEST_SECRET = 4
+_LONGEST_LOOKED_AT = 64 * 1024  # characters; looking for secrets in 10 MB would hold a worker for minutes
+_LONGEST_WORD = 1024
 _NO_MESSAGE = "no message"
 
 
@@ -89,7 +91,7 @@ def clean_error_message(text: str, fallback: str = _NO_MESSAGE, secrets: Collect
     hidden = {_CONTROL.sub("\ufffd", secret) for secret in secrets if len(secret) >= _SHORTEST_SECRET}
     hidden |= {quote(secret, safe="") for secret in hidden}
     longest_first = sorted(hidden, key=lambda secret: (-len(secret), secret))
-    text = _CONTROL.sub("\ufffd", text)
+    text = _CONTROL.sub("\ufffd", _ends_of(text))
     # Again after a cut: it can bring together what then looks like a secret itself.
     while (cleaned := _cut(_hide(text, longest_first).strip())) != text:
         text = cleaned
@@ -116,3 +118,16 @@ def _cut(text: str) -> str:
         return text
     half = (MAX_MESSAGE_BYTES - len(_CUT.encode())) // 2
     return raw[:half].decode(errors="ignore").rstrip() + _CUT + raw[-half:].decode(errors="ignore").lstrip()
+
+
+def _ends_of(text: str) -> str:
+    """Head and tail of a text too long to be looked at whole, cut between words: half a secret is not recognised."""
+    if len(text) <= _LONGEST_LOOKED_AT:
+        return text
+    half = _LONGEST_LOOKED_AT // 2
+    head, tail = text[:half], text[-half:]
+    last_space = re.search(r"\s\S*\Z", head[-_LONGEST_WORD:])
+    first_space = re.search(r"\s", tail[:_LONGEST_WORD])
+    head = head[: len(head) - len(last_space.group())] if last_space else head
+    tail = tail[first_space.start() :] if first_space else tail
+    return head + _CUT + tail

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Row, Select, select
 
 from domain.errors import NotFound
 from domain.statuses import AttemptStatus, DocumentStatus, Outcome, VersionStatus
@@ -103,20 +103,21 @@ def history(
         .order_by(events.c.id)
         .limit(limit)
     )
-    return [
-        Event(
-            id=row.id,
-            type=row.type,
-            stage=VersionStatus(row.stage) if row.stage else None,
-            version_id=row.version_id,
-            version_no=row.version_no,
-            job_id=row.job_id,
-            attempt_id=row.attempt_id,
-            detail=row.detail,
-            created_at=row.created_at,
-        )
-        for row in rows
-    ]
+    return [event_of(row) for row in rows]
+
+
+def event_of(row: Row[Any]) -> Event:
+    return Event(
+        id=row.id,
+        type=row.type,
+        stage=VersionStatus(row.stage) if row.stage else None,
+        version_id=row.version_id,
+        version_no=row.version_no,
+        job_id=row.job_id,
+        attempt_id=row.attempt_id,
+        detail=row.detail,
+        created_at=row.created_at,
+    )
 
 
 def attempts_of(
@@ -130,8 +131,15 @@ def attempts_of(
     """
     require_page(limit)
     require_document(connection, document_id, owner_id)
-    claimer, runner = workers.alias("claimer"), workers.alias("runner")
     rows = connection.execute(
+        attempt_rows().where(versions.c.document_id == document_id).order_by(attempts.c.id.desc()).limit(limit)
+    ).all()
+    return [attempt_of(row) for row in reversed(rows)]
+
+
+def attempt_rows() -> Select[Any]:
+    claimer, runner = workers.alias("claimer"), workers.alias("runner")
+    return (
         select(
             attempts,
             versions.c.id.label("version_id"),
@@ -143,35 +151,32 @@ def attempts_of(
         .join(versions, versions.c.id == jobs.c.version_id)
         .join(claimer, claimer.c.id == attempts.c.worker_id)
         .outerjoin(runner, runner.c.id == attempts.c.run_by)
-        .where(versions.c.document_id == document_id)
-        .order_by(attempts.c.id.desc())
-        .limit(limit)
-    ).all()
-    return [
-        Attempt(
-            id=row.id,
-            job_id=row.job_id,
-            attempt_no=row.attempt_no,
-            version_id=row.version_id,
-            version_no=row.version_no,
-            claimed_by=row.claimed_by,
-            run_by=row.runner,
-            status=AttemptStatus(row.status),
-            started_at=row.started_at,
-            stage_started_at=row.stage_started_at,
-            finished_at=row.finished_at,
-            failed_stage=VersionStatus(row.failed_stage) if row.failed_stage else None,
-            failure_type=row.failure_type,
-            failure_reason=row.failure_reason,
-            error_message=row.error_message,
-            retryable=row.retryable,
-            outcome=Outcome(row.outcome) if row.outcome else None,
-            retry_count=row.retry_count,
-            max_retry_count=row.max_retry_count,
-            next_retry_at=row.next_retry_at,
-        )
-        for row in reversed(rows)
-    ]
+    )
+
+
+def attempt_of(row: Row[Any]) -> Attempt:
+    return Attempt(
+        id=row.id,
+        job_id=row.job_id,
+        attempt_no=row.attempt_no,
+        version_id=row.version_id,
+        version_no=row.version_no,
+        claimed_by=row.claimed_by,
+        run_by=row.runner,
+        status=AttemptStatus(row.status),
+        started_at=row.started_at,
+        stage_started_at=row.stage_started_at,
+        finished_at=row.finished_at,
+        failed_stage=VersionStatus(row.failed_stage) if row.failed_stage else None,
+        failure_type=row.failure_type,
+        failure_reason=row.failure_reason,
+        error_message=row.error_message,
+        retryable=row.retryable,
+        outcome=Outcome(row.outcome) if row.outcome else None,
+        retry_count=row.retry_count,
+        max_retry_count=row.max_retry_count,
+        next_retry_at=row.next_retry_at,
+    )
 
 
 def require_document(connection: Connection, document_id: int, owner_id: str | None) -> None:

@@ -1,11 +1,11 @@
-"""Renew the leases of the stages a worker runs."""
+"""Renew the leases of the stages a worker runs, all of them or one."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, func, select, tuple_, update
 
-from domain.held import Claim
+from domain.held import Claim, lock_held_job
 from domain.statuses import JobStatus
 from domain.tables import attempts, jobs
 
@@ -51,3 +51,24 @@ def extend_leases(connection: Connection, claims: Sequence[Claim], lease: timede
         ).scalars()
     )
     return [claim for claim in claims if claim.token not in holding]
+
+
+def extend_lease(connection: Connection, claim: Claim, lease: timedelta) -> datetime:
+    """Renew the run lease of one claim; return when it ends now. It only grows, so repeating is safe.
+
+    Locks the job, and so waits for its current change; ``extend_leases`` waits for nobody. A claim whose stage
+    has not begun keeps its dispatch lease.
+
+    Raises:
+        NotFound, AttemptConflict, AttemptNotCurrent, ClaimLost: the claim does not hold; an expired lease is
+            never revived.
+    """
+    job, attempt = lock_held_job(connection, claim)
+    if attempt.stage_started_at is None:
+        return job.lease_expires_at  # type: ignore[no-any-return]
+    return connection.execute(
+        update(jobs)
+        .where(jobs.c.id == claim.job_id, jobs.c.claim_token == claim.token)
+        .values(lease_expires_at=func.greatest(jobs.c.lease_expires_at, func.clock_timestamp() + lease))
+        .returning(jobs.c.lease_expires_at)
+    ).scalar_one()  # type: ignore[return-value]

@@ -1,13 +1,76 @@
 """Retry a version by hand, from the stage where it stopped."""
 
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, func, insert, select, true, update
 
 from domain.errors import NotFound, NotRetryable
 from domain.held import lock_document, lock_job, lock_version
 from domain.statuses import DocumentStatus, EmbeddingStatus, VersionStatus
 from domain.tables import documents, embeddings, jobs, versions
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """The new job of a document's newest version."""
+
+    document_id: int
+    version_id: int
+    job_id: int
+
+
+def retry_document(connection: Connection, document_id: int, owner_id: str | None = None) -> Retried:
+    """Retry the newest version of a document; see ``retry_version``.
+
+    Raises:
+        NotFound: no such document, or not this owner's; for its owner a deleted one is gone.
+        NotRetryable: the newest version is not FAILED or CANCELLED, or the document is deleted.
+    """
+    found = (
+        select(versions.c.id, documents.c.owner_id, documents.c.status)
+        .join(documents, documents.c.id == versions.c.document_id)
+        .where(versions.c.document_id == document_id)
+        .order_by(versions.c.version_no.desc())
+        .limit(1)
+    )
+    newest = connection.execute(found).one_or_none()
+    if newest is None or owner_id not in (None, newest.owner_id):
+        raise NotFound("document", document_id)
+    if owner_id is not None and newest.status == DocumentStatus.DELETED:
+        raise NotFound("document", document_id)
+    return Retried(document_id, newest.id, retry_version(connection, newest.id))
+
+
+def failed_documents(connection: Connection, failure_type: str | None = None, owner_id: str | None = None) -> list[int]:
+    """The ids of the documents whose newest version FAILED, and not because of anything else than ``failure_type``."""
+    newest = (
+        select(versions.c.id, versions.c.status)
+        .where(versions.c.document_id == documents.c.id)
+        .order_by(versions.c.version_no.desc())
+        .limit(1)
+        .lateral("newest")
+    )
+    last = (
+        select(jobs.c.last_failure_type)
+        .where(jobs.c.version_id == newest.c.id)
+        .order_by(jobs.c.id.desc())
+        .limit(1)
+        .lateral("last")
+    )
+    found = (
+        select(documents.c.id)
+        .select_from(documents)
+        .join(newest, true())
+        .join(last, true())
+        .where(documents.c.status != DocumentStatus.DELETED, newest.c.status == VersionStatus.FAILED)
+        .order_by(documents.c.id)
+    )
+    if failure_type is not None:
+        found = found.where(last.c.last_failure_type == failure_type)
+    if owner_id is not None:
+        found = found.where(documents.c.owner_id == owner_id)
+    return list(connection.execute(found).scalars())
 
 
 def retry_version(connection: Connection, version_id: int) -> int:

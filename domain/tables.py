@@ -29,12 +29,22 @@ from sqlalchemy import (
     literal,
 )
 from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.types import UserDefinedType
 
 from domain.statuses import JobStatus
 
 metadata = MetaData()
 
 TIME = DateTime(timezone=True)
+
+
+class Xid8(UserDefinedType[str]):
+    """A transaction id that never wraps around; it comes as decimal digits."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_options: object) -> str:
+        return "xid8"
 
 
 class DocumentColumns(TypedColumns):
@@ -190,6 +200,7 @@ class NotificationColumns(TypedColumns):
     version_id: Named[int] = Column(BigInteger)
     type: Named[str] = Column(Text)
     payload: Named[dict[str, Any]] = Column(JSONB)
+    transaction_id: Named[str] = Column(Xid8)
     created_at: Named[datetime] = Column(TIME)
     read_at: Named[datetime | None] = Column(TIME)
 

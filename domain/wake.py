@@ -11,6 +11,9 @@ from domain.tables import claim_hints, inline, jobs
 HINT_INTERVAL = timedelta(milliseconds=500)
 """The fleet as a whole sends at most one hint to claim in this time."""
 
+CLOCK_STEP = timedelta(seconds=5)
+"""A hint said to be sent this far ahead was sent before the server's clock was set back; it holds nobody up."""
+
 
 def something_to_claim(tasks: Collection[Task]) -> ColumnElement[bool]:
     """Whether a job of these tasks is due, or any lease ran out: two looks at the head of an index."""
@@ -45,7 +48,13 @@ def claim_hint_due(connection: Connection, tasks: Collection[Task]) -> bool:
     """
     turn = (
         select(claim_hints.c.only_row)
-        .where(claim_hints.c.sent_at < func.statement_timestamp() - HINT_INTERVAL, something_to_claim(tasks))
+        .where(
+            or_(
+                claim_hints.c.sent_at < func.statement_timestamp() - HINT_INTERVAL,
+                claim_hints.c.sent_at > func.statement_timestamp() + CLOCK_STEP,
+            ),
+            something_to_claim(tasks),
+        )
         .with_for_update(skip_locked=True)
     )
     sent = connection.execute(

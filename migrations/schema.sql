@@ -115,6 +115,7 @@ BEGIN
     IF NEW.status IN ('INDEXED', 'CANCELLED') THEN
         RETURN NULL;  -- the version says so itself
     END IF;
+    -- Into variables, not INSERT ... SELECT: that would write nothing, and say nothing, if a row were missing.
     SELECT j.document_id, j.version_id, v.status AS stage INTO job
     FROM embedding_jobs j JOIN document_versions v ON v.id = j.version_id WHERE j.id = NEW.job_id;
 
@@ -863,7 +864,8 @@ BEGIN
         -- Learned when the bytes are first read, then fixed.
         OR OLD.content_sha256 IS NOT NULL AND NEW.content_sha256 IS DISTINCT FROM OLD.content_sha256
         OR OLD.size_bytes IS NOT NULL AND NEW.size_bytes IS DISTINCT FROM OLD.size_bytes
-        OR OLD.status <> 'PARSING' AND NEW.media_type IS DISTINCT FROM OLD.media_type
+        OR OLD.status <> 'PARSING' AND (NEW.content_sha256, NEW.size_bytes, NEW.media_type)
+            IS DISTINCT FROM (OLD.content_sha256, OLD.size_bytes, OLD.media_type)
     THEN
         PERFORM refuse('versions_identity_never_changes',
             format('version %s keeps what it was made from: new content is a new version', OLD.id),
@@ -937,7 +939,6 @@ CREATE FUNCTION public.versions_history() RETURNS trigger
     SET search_path TO 'pg_catalog', 'public', 'pg_temp'
     AS $$
 DECLARE
-    job bigint;
     event text;
 BEGIN
     IF TG_OP = 'INSERT' THEN
@@ -958,9 +959,8 @@ BEGIN
         WHEN NEW.status IN ('CHUNKING', 'EMBEDDING', 'STORING') THEN OLD.status || '_COMPLETED'
     END;  -- UPLOADED to PARSING is the claim's event, FAILED the attempt's
     IF event IS NOT NULL THEN
-        SELECT id INTO job FROM embedding_jobs WHERE version_id = NEW.id ORDER BY id DESC LIMIT 1;
         INSERT INTO indexing_events (document_id, version_id, job_id, type, stage, detail) VALUES
-            (NEW.document_id, NEW.id, job, event,
+            (NEW.document_id, NEW.id, (SELECT max(id) FROM embedding_jobs WHERE version_id = NEW.id), event,
              CASE WHEN OLD.status IN ('FAILED', 'CANCELLED') THEN NEW.status ELSE OLD.status END,
              CASE OLD.status
                  WHEN 'CHUNKING' THEN jsonb_build_object('chunks', NEW.chunk_count)

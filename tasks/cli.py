@@ -129,6 +129,58 @@ def set_(failure_type: str, as_json: bool, **changes: Any) -> None:
 
 
 @documents.command()
+@click.argument("document_ids", type=int, nargs=-1, metavar="[ID…]")
+@click.option("--failed", is_flag=True, help="Every document whose newest version failed.")
+@click.option("--type", "failure_type", metavar="TYPE", help="Those that failed with this failure type.")
+@click.option("--owner", help="Only this owner's documents.")
+@as_json
+def retry(
+    document_ids: tuple[int, ...], failed: bool, failure_type: str | None, owner: str | None, as_json: bool
+) -> None:
+    """Try failed or cancelled documents again, each from the stage where it stopped.
+
+    Text, chunks and vectors that are stored are used again. Exit code 1: some document could not be retried.
+    """
+    from tasks.cli_change import retry_documents
+
+    raise SystemExit(retry_documents(document_ids, failed, failure_type, owner, as_json))
+
+
+@documents.command()
+@click.argument("document_ids", type=int, nargs=-1, required=True, metavar="ID…")
+@click.option("--owner", help="Only if it is this owner's.")
+@as_json
+def cancel(document_ids: tuple[int, ...], owner: str | None, as_json: bool) -> None:
+    """Cancel what is being built of documents; what is searchable stays so."""
+    from tasks.cli_change import cancel_documents
+
+    raise SystemExit(cancel_documents(document_ids, owner, as_json))
+
+
+@documents.command()
+@click.argument("document_ids", type=int, nargs=-1, required=True, metavar="ID…")
+@click.option("--owner", help="Only if it is this owner's.")
+@as_json
+def delete(document_ids: tuple[int, ...], owner: str | None, as_json: bool) -> None:
+    """Delete documents with their text, chunks and vectors. May be repeated."""
+    from tasks.cli_change import delete_documents
+
+    raise SystemExit(delete_documents(document_ids, owner, as_json))
+
+
+@documents.command()
+@as_json
+def doctor(as_json: bool) -> None:
+    """Look at database, broker, store, workers and stuck work, and name the command that repairs each.
+
+    Exit code 1: something needs repair; 2: the database could not be asked. The rows themselves: `check`.
+    """
+    from tasks.cli_doctor import examine
+
+    raise SystemExit(examine(as_json))
+
+
+@documents.command()
 @as_json
 def check(as_json: bool) -> None:
     """Check every rule of the state machine on the live database.

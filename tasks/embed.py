@@ -10,6 +10,7 @@ from domain.statuses import Task, VersionStatus
 from tasks.app import app
 from tasks.database import run_transaction
 from tasks.dispatch import wake_if_due
+from tasks.messages import send_news_hint
 from tasks.models import embedder_for
 from tasks.recording import Run, RunFailed, recording_failure
 from tasks.requests import StageTask
@@ -31,6 +32,7 @@ def embed(self: StageTask, job_id: int) -> str | None:
         if done:
             run_transaction(lambda c: complete_attempt(c, claim))
             run.log_moved(VersionStatus.STORING, VersionStatus.INDEXED)
+            send_news_hint()
         else:
             run_transaction(lambda c: release_attempt(c, claim))
             run.log_moved(VersionStatus.EMBEDDING, "RELEASED")

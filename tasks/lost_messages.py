@@ -62,7 +62,7 @@ class Hearing:
 
     def is_deaf(self, waiting: dict[str, int], consumed: Collection[str]) -> bool:
         """Tell, from one more look at the queues this worker consumes, whether it has been deaf for a minute."""
-        unheard = any(waiting.get(queue) for queue in consumed) or bool(state.reserved_requests)
+        unheard = any(waiting.get(queue) for queue in consumed)
         if self._busy() or not unheard:
             self._silent_since = None
             return False

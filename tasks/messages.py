@@ -14,6 +14,7 @@ from tasks.requests import claim_headers
 log = logging.getLogger(__name__)
 
 CLAIM_QUEUE = "claim"
+NEWS_CHANNEL = "holdfast.news"
 NO_SUCH_QUEUE = "404"
 
 
@@ -48,6 +49,21 @@ def send_claim_hint() -> None:
             hint_unless_waiting(broker)
     except Exception as error:  # noqa: BLE001
         log.warning("the broker cannot be told, due jobs wait for the next hint: %s", type(error).__name__)
+
+
+def send_news_hint() -> None:
+    """Tell the API's processes that an owner has a new notification. Never raises: they look by themselves too.
+
+    A publication on Redis, which needs no queue; another broker has none, and the look each second serves alone.
+    """
+    try:
+        broker: Any = app.pool.acquire(block=True, timeout=5)
+        with broker:
+            client = getattr(broker.default_channel, "client", None)
+            if client is not None:
+                client.publish(NEWS_CHANNEL, "")
+    except Exception as error:  # noqa: BLE001
+        log.warning("listeners cannot be told, they find the news by themselves: %s", type(error).__name__)
 
 
 def hint_unless_waiting(broker: Broker) -> None:

@@ -28,6 +28,7 @@ from domain.statuses import Outcome
 from settings import settings
 from tasks.database import run_transaction, sqlstate
 from tasks.dispatch import wake_if_due
+from tasks.messages import send_news_hint
 from tasks.requests import NotRegistered
 
 log = logging.getLogger(__name__)
@@ -101,6 +102,8 @@ def recording_failure(claim: Claim) -> Iterator[Run]:
             return
         log_failed(run, result, error)
         if result.next_retry_at is None or result.next_retry_at <= result.failed_at:
+            if result.outcome == Outcome.FAILED:
+                send_news_hint()
             wake_if_due()
         told = tell(result, shown(failure, error))
         # "from None": the traceback and the text of the cause may hold what the document says.

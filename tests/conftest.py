@@ -23,6 +23,7 @@ from sqlalchemy.pool import NullPool
 import settings
 from embedded.postgres import APPLICATION, DATABASE, OWNER, SUPERUSER
 from embedded.servers import Servers, start
+from tests import other_servers
 
 # A developer's own settings must reach no test, in this process or in a child: neither those of Holdfast nor
 # those that libpq and Celery read for themselves. Not in a fixture: modules may read them on their import.
@@ -55,9 +56,13 @@ class Database:
     superuser_url: URL
 
     @classmethod
-    def of(cls, servers: Servers, name: str) -> "Database":
-        urls = (make_url(servers.postgres.url(role, name)) for role in (APPLICATION, OWNER, SUPERUSER))
-        return cls(name, *(url.set(drivername="postgresql+psycopg") for url in urls))
+    def of(cls, servers: Servers, name: str, pooler: int | None = None) -> "Database":
+        """``pooler``: the port through which the application role comes, where one stands in between."""
+        roles = (APPLICATION, OWNER, SUPERUSER)
+        app, *others = (
+            make_url(servers.postgres.url(role, name)).set(drivername="postgresql+psycopg") for role in roles
+        )
+        return cls(name, app.set(port=pooler or app.port), *others)
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,8 @@ class Engines:
                     url,
                     isolation_level="READ COMMITTED",
                     poolclass=NullPool,
-                    connect_args={"options": options, "sslmode": "disable"},
+                    # Nothing prepared on the server: a pooler gives each transaction another one.
+                    connect_args={"options": options, "sslmode": "disable", "prepare_threshold": None},
                 )
                 for url in urls
             )
@@ -104,10 +110,17 @@ class WaitUntil(Protocol):
 WaitUntilBlocked = Callable[[Connection], None]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    other_servers.add_options(parser)
+
+
 @pytest.fixture(scope="session")
-def servers() -> Iterator[Servers]:
+def servers(pytestconfig: pytest.Config) -> Iterator[Servers]:
     """PostgreSQL and Valkey for the whole session, as ``python -m embedded up`` starts them."""
     with tempfile.TemporaryDirectory(prefix="holdfast-tests-") as folder, start(Path(folder)) as running:
+        if url := pytestconfig.getoption("--postgres-at"):
+            other_servers.use_elsewhere(running, url)
+        other_servers.set_for_roles(running.postgres, pytestconfig.getoption("--postgres-setting"))
         with running.postgres.connect("postgres") as connection:
             # Copies of the migrated database: a template can have no connections, and tests may use this one.
             for name in (TEMPLATE, SHARED):
@@ -116,9 +129,20 @@ def servers() -> Iterator[Servers]:
 
 
 @pytest.fixture(scope="session")
-def shared_engines(servers: Servers) -> Engines:
+def pooler_port(servers: Servers, pytestconfig: pytest.Config) -> Iterator[int | None]:
+    """The port of the pooler between the application role and the server; None without one."""
+    if not pytestconfig.getoption("--pooler"):
+        yield None
+        return
+    other_servers.set_for_roles(servers.postgres, other_servers.SETTINGS_OF_SESSIONS)
+    with other_servers.pooler(servers.postgres) as port:
+        yield port
+
+
+@pytest.fixture(scope="session")
+def shared_engines(servers: Servers, pooler_port: int | None) -> Engines:
     """Engines of the database that the whole session shares; they refuse to commit."""
-    engines = Engines.of(Database.of(servers, SHARED))
+    engines = Engines.of(Database.of(servers, SHARED, pooler_port))
     for engine in (engines.app, engines.owner, engines.superuser):
         event.listen(engine, "commit", _refuse_to_commit)
     return engines
@@ -132,12 +156,12 @@ _database_numbers = count(1)
 
 
 @pytest.fixture
-def database(servers: Servers) -> Iterator[Database]:
+def database(servers: Servers, pooler_port: int | None) -> Iterator[Database]:
     """A fresh, migrated database of this test alone, for tests that commit."""
     name = f"holdfast_test_{next(_database_numbers)}"
     with servers.postgres.connect("postgres") as connection:
         servers.postgres.create_database(connection, name, template=TEMPLATE)
-    yield Database.of(servers, name)
+    yield Database.of(servers, name, pooler_port)
     with servers.postgres.connect("postgres") as connection:
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
@@ -203,15 +227,22 @@ def wait_until() -> WaitUntil:
 
 
 @pytest.fixture
-def wait_until_blocked(servers: Servers, wait_until: WaitUntil) -> Iterator[WaitUntilBlocked]:
-    """Waiting for the database to say that a session waits for another, instead of sleeping."""
+def wait_until_blocked(servers: Servers, wait_until: WaitUntil, pooler_port: int | None) -> Iterator[WaitUntilBlocked]:
+    """Waiting for the database to say that a session waits for another, instead of sleeping.
+
+    Behind a pooler a connection does not know which session is its own: any that waits will do.
+    """
     with servers.postgres.connect("postgres") as watcher:
 
         def wait_until_blocked(connection: Connection) -> None:
             pid = connection.connection.driver_connection.info.backend_pid  # type: ignore[union-attr]
+            its = "datname = %(database)s" if pooler_port else "pid = %(pid)s"
+            waits = sql.SQL(
+                "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE {} AND cardinality(pg_blocking_pids(pid)) > 0)"
+            ).format(sql.SQL(its))
 
             def blocked() -> bool:
-                row = watcher.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", [pid]).fetchone()
+                row = watcher.execute(waits, {"pid": pid, "database": connection.engine.url.database}).fetchone()
                 return bool(row and row[0])
 
             wait_until(blocked)

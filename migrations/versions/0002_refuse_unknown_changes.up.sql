@@ -112,7 +112,8 @@ BEGIN
         -- Learned when the bytes are first read, then fixed.
         OR OLD.content_sha256 IS NOT NULL AND NEW.content_sha256 IS DISTINCT FROM OLD.content_sha256
         OR OLD.size_bytes IS NOT NULL AND NEW.size_bytes IS DISTINCT FROM OLD.size_bytes
-        OR OLD.status <> 'PARSING' AND NEW.media_type IS DISTINCT FROM OLD.media_type
+        OR OLD.status <> 'PARSING' AND (NEW.content_sha256, NEW.size_bytes, NEW.media_type)
+            IS DISTINCT FROM (OLD.content_sha256, OLD.size_bytes, OLD.media_type)
     THEN
         PERFORM refuse('versions_identity_never_changes',
             format('version %s keeps what it was made from: new content is a new version', OLD.id),

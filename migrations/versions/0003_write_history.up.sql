@@ -28,7 +28,6 @@ CREATE TRIGGER documents_history AFTER INSERT OR UPDATE OF status, current_versi
 CREATE FUNCTION versions_history() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
-    job bigint;
     event text;
 BEGIN
     IF TG_OP = 'INSERT' THEN
@@ -49,9 +48,8 @@ BEGIN
         WHEN NEW.status IN ('CHUNKING', 'EMBEDDING', 'STORING') THEN OLD.status || '_COMPLETED'
     END;  -- UPLOADED to PARSING is the claim's event, FAILED the attempt's
     IF event IS NOT NULL THEN
-        SELECT id INTO job FROM embedding_jobs WHERE version_id = NEW.id ORDER BY id DESC LIMIT 1;
         INSERT INTO indexing_events (document_id, version_id, job_id, type, stage, detail) VALUES
-            (NEW.document_id, NEW.id, job, event,
+            (NEW.document_id, NEW.id, (SELECT max(id) FROM embedding_jobs WHERE version_id = NEW.id), event,
              CASE WHEN OLD.status IN ('FAILED', 'CANCELLED') THEN NEW.status ELSE OLD.status END,
              CASE OLD.status
                  WHEN 'CHUNKING' THEN jsonb_build_object('chunks', NEW.chunk_count)
@@ -74,6 +72,7 @@ BEGIN
     IF NEW.status IN ('INDEXED', 'CANCELLED') THEN
         RETURN NULL;  -- the version says so itself
     END IF;
+    -- Into variables, not INSERT ... SELECT: that would write nothing, and say nothing, if a row were missing.
     SELECT j.document_id, j.version_id, v.status AS stage INTO job
     FROM embedding_jobs j JOIN document_versions v ON v.id = j.version_id WHERE j.id = NEW.job_id;
 

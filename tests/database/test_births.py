@@ -4,7 +4,15 @@ import pytest
 from sqlalchemy import Connection
 
 from domain.statuses import AttemptStatus, DocumentStatus, JobStatus, VersionStatus
-from tests.database.lifecycle import add_job, claim_job, register_model, register_worker, upload
+from tests.database.lifecycle import (
+    Indexing,
+    add_job,
+    claim_job,
+    register_model,
+    register_worker,
+    to_chunking,
+    upload,
+)
 from tests.database.refusals import refused, refused_at_commit, run
 from tests.database.states import job_in, version_in
 
@@ -134,23 +142,36 @@ def test_a_document_keeps_its_owner_its_name_and_its_birth(connection: Connectio
     ],
 )
 def test_a_version_keeps_what_it_was_made_from(owner_connection: Connection, changed: str) -> None:
-    version = version_in(owner_connection, V.CHUNKING)
+    version = version_in(owner_connection, V.PARSING)
     upload(owner_connection)
-    learned = "UPDATE document_versions SET content_sha256 = repeat('0', 64), size_bytes = 1 WHERE id = :id"
-    run(owner_connection, learned, id=version.version_id)
+    learn(owner_connection, version, "content_sha256 = repeat('0', 64), size_bytes = 1")
+    to_chunking(owner_connection, version)
     with refused(owner_connection, "versions_identity_never_changes"):
-        run(owner_connection, f"UPDATE document_versions SET {changed} WHERE id = :id", id=version.version_id)
+        learn(owner_connection, version, changed)
 
 
-def test_parsing_tells_what_kind_of_content_a_version_is(connection: Connection) -> None:
+def learn(connection: Connection, of: Indexing, changed: str) -> None:
+    run(connection, f"UPDATE document_versions SET {changed} WHERE id = :id", id=of.version_id)
+
+
+@pytest.mark.parametrize("learned", ["content_sha256 = repeat('0', 64)", "size_bytes = 1", "media_type = 'text/plain'"])
+def test_what_the_bytes_are_is_learned_only_while_parsing(connection: Connection, learned: str) -> None:
+    for status in V:
+        version = version_in(connection, status)
+        if status == V.PARSING:
+            learn(connection, version, learned)
+        else:
+            with refused(connection, "versions_identity_never_changes"):
+                learn(connection, version, learned)
+
+
+def test_bytes_once_known_stay_the_same_also_while_parsing(connection: Connection) -> None:
     version = version_in(connection, V.PARSING)
-    for media_type in ("application/pdf", "text/plain"):
-        run(
-            connection,
-            "UPDATE document_versions SET media_type = :type WHERE id = :id",
-            type=media_type,
-            id=version.version_id,
-        )
+    learn(connection, version, "content_sha256 = repeat('0', 64), size_bytes = 1, media_type = 'text/plain'")
+    learn(connection, version, "media_type = 'application/pdf'")  # a better guess
+    for changed in ("content_sha256 = repeat('1', 64)", "size_bytes = 2", "size_bytes = NULL"):
+        with refused(connection, "versions_identity_never_changes"):
+            learn(connection, version, changed)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,12 @@ def force(engines: Engines) -> Iterator[Force]:
 
 
 @pytest.fixture
+def seen_for_long(committed: Indexing, force: Force) -> None:
+    """The worker counts as seen however long the test takes."""
+    force("UPDATE workers SET last_seen_at = clock_timestamp() + interval '1 hour'")
+
+
+@pytest.fixture
 def background() -> Iterator[ThreadPoolExecutor]:
     """Runs what has to wait for another session; a forgotten lock ends it by the session's lock_timeout."""
     with ThreadPoolExecutor(40) as executor:

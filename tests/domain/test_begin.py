@@ -42,6 +42,7 @@ def test_a_stage_that_begins_is_told_all_it_needs(indexing: Indexing, connection
         attempt_no=1,
         retry_count=0,
         max_retry_count=2,
+        lease_expires_at=row(connection, "embedding_jobs", claimed.claim.job_id).lease_expires_at,
     )
 
 

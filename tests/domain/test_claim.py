@@ -3,9 +3,9 @@
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
-from domain.claim import DISPATCH_LEASE, claim_jobs, due_jobs
+from domain.claim import DISPATCH_LEASE, claim_jobs
 from domain.errors import NotFound
 from domain.failures import FailureType
 from domain.release import release_attempt
@@ -13,7 +13,6 @@ from domain.statuses import Task, VersionStatus
 from domain.workers import register_worker
 from tests.domain.indexing import Indexing
 from tests.domain.rows import events, one, row
-from tests.domain.statements import executed
 
 BOTH = list(Task)
 
@@ -155,15 +154,3 @@ def test_a_worker_that_starts_again_under_its_name_inherits_no_claim(indexing: I
     again = register_worker(indexing.connection, "worker-1", ["claim", "parse", "embed"], 1)
     assert again != claimed.claim.worker_id
     assert claim_jobs(indexing.connection, again, 10, BOTH) == []
-
-
-def test_a_claim_reads_a_handful_of_pages_whatever_else_waits(indexing: Indexing, connection: Connection) -> None:
-    """The claim's own statement, among many that are due later and many of the other task."""
-    indexing.upload()
-    with executed(connection) as statements:
-        due_jobs(connection, Task.PARSE, 20)
-    sql, parameters = statements[-1]
-    connection.execute(text("SET LOCAL enable_seqscan = off"))
-    lines = connection.exec_driver_sql("EXPLAIN " + sql, parameters).scalars().all()
-    assert any("Index Scan using jobs_due" in line for line in lines), lines
-    assert not any("Sort" in line for line in lines), lines

@@ -132,7 +132,7 @@ def test_of_two_equal_requests_that_race_both_get_the_same_result(
     other = background.submit(enqueue_document, second, upload(), committed.model_id)
     wait_until_blocked(second)
     first.commit()
-    assert other.result(timeout=20) == one
+    assert other.result(timeout=60) == one
     second.commit()
     assert count(second, "document_versions") == 1
 
@@ -147,7 +147,7 @@ def test_of_two_requests_for_two_documents_that_race_the_second_is_a_conflict(
     wait_until_blocked(second)
     first.commit()
     with pytest.raises(RequestConflict):
-        other.result(timeout=20)
+        other.result(timeout=60)
     second.rollback()
     assert column(second, "SELECT name FROM documents") == ["a.txt"]
 
@@ -161,7 +161,7 @@ def test_a_request_is_accepted_when_the_one_it_waited_for_is_rolled_back(
     other = background.submit(enqueue_document, second, upload(name="b.txt"), committed.model_id)
     wait_until_blocked(second)
     first.rollback()
-    assert other.result(timeout=20).version_no == 1
+    assert other.result(timeout=60).version_no == 1
     second.commit()
 
 

@@ -66,14 +66,14 @@ MESSAGES = st.one_of(
 @example("https://user:pa\x0bss@host", "TimeoutError")
 @example("한" * 2730 + "é" + "한" * 2730, "ValueError")
 @example("x" * 4000 + "Authorization: a" * 400, "ValueError")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_a_cleaned_message_stays_as_it_is_when_it_is_cleaned_again(message: str, fallback: str) -> None:
     cleaned = clean_error_message(message, fallback, SECRETS)
     assert clean_error_message(cleaned, "another fallback", SECRETS) == cleaned
 
 
 @given(MESSAGES, st.text(max_size=20))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_cleaned_message_is_short_visible_and_free_of_control_characters(message: str, fallback: str) -> None:
     cleaned = clean_error_message(message, fallback, SECRETS)
     assert len(cleaned.encode()) <= MAX_MESSAGE_BYTES
@@ -82,7 +82,7 @@ def test_a_cleaned_message_is_short_visible_and_free_of_control_characters(messa
 
 
 @given(MESSAGES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_no_secret_setting_is_left_in_a_cleaned_message(message: str) -> None:
     cleaned = clean_error_message(message, secrets=SECRETS)
     assert not [secret for secret in SECRETS if secret in cleaned]
@@ -224,9 +224,9 @@ def test_a_secret_of_less_than_four_characters_garbles_no_message() -> None:
     ids=lambda huge: repr(huge[:16]),
 )
 def test_megabytes_of_any_kind_are_cleaned_in_seconds(huge: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     assert len(clean_error_message(huge, secrets=SECRETS).encode()) <= MAX_MESSAGE_BYTES
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 5
 
 
 def test_every_character_that_cleaning_leaves_can_be_stored(connection: Connection) -> None:

@@ -100,7 +100,7 @@ def test_reports_that_are_equal_after_cleaning_are_the_same(
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=3000), st.booleans())
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_failure_is_recorded_and_replayed_whatever_its_text_is(
     connection: Connection, message: str, final: bool
 ) -> None:

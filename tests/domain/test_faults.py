@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event
 
-from domain.begin import begin_stage
+from domain.begin import begin_stage, go_on
 from domain.cancel import cancel_document
-from domain.claim import claim_jobs
+from domain.claim import claim_and_begin, claim_jobs
 from domain.complete import complete_attempt
 from domain.delete import delete_document
 from domain.enqueue import Upload, enqueue_documents
@@ -105,6 +105,18 @@ def claim(indexing: Indexing, force: Force) -> Call:
     return lambda connection: len(claim_jobs(connection, indexing.worker_id, 10, list(Task)))
 
 
+def claim_to_begin_at_once(indexing: Indexing, force: Force) -> Call:
+    claim(indexing, force)
+    return lambda connection: len(claim_and_begin(connection, indexing.worker_id, 10, list(Task), LEASE))
+
+
+def go_on_without_a_message(indexing: Indexing, _: Force) -> Call:
+    indexing.upload()
+    claim = indexing.bring_to(VersionStatus.CHUNKING).claim
+    indexing.chunk(claim, ["first passage ", "second passage"])
+    return lambda connection: go_on(connection, claim, LEASE)
+
+
 def begin(indexing: Indexing, _: Force) -> Call:
     indexing.upload()
     claim = indexing.claim().claim
@@ -188,6 +200,8 @@ TRANSITIONS = [
     complete_and_supersede,
     complete_behind_a_newer_one,
     claim,
+    claim_to_begin_at_once,
+    go_on_without_a_message,
     begin,
     extend,
     record_the_text,

@@ -19,6 +19,7 @@ from domain.enqueue import Upload, enqueue_documents
 from domain.errors import DomainError
 from domain.fail import fail_attempt
 from domain.failures import Failure, FailureType
+from domain.invariants import check_invariants
 from domain.lease import extend_leases
 from domain.record import load_chunks_without_embedding, record_chunks, record_embeddings, record_parsed
 from domain.recover import recover_expired_leases
@@ -30,10 +31,10 @@ from tests.conftest import Connect
 from tests.domain.indexing import Indexing, Passage, Text
 from tests.domain.rows import column, one
 
-pytestmark = pytest.mark.race
+pytestmark = [pytest.mark.race, pytest.mark.usefixtures("seen_for_long")]
 
 THREADS = 6
-TURNS = 200
+TURNS = 80
 NAMES = ["a", "b", "c"]
 DOCUMENTS = "SELECT id FROM documents ORDER BY id DESC LIMIT 3"
 STOPPED = "SELECT id FROM document_versions ORDER BY status IN ('FAILED', 'CANCELLED') DESC, id DESC LIMIT 3"
@@ -181,7 +182,6 @@ def test_random_transitions_on_three_documents_never_deadlock(
     for actor in background.map(Actor.act, actors):
         assert actor.errors == []
         done += actor.done
-    assert len(done) == 13, done
-    assert min(done.values()) >= 3, done
-    held = "SELECT count(*) FROM embedding_jobs WHERE status = 'PROCESSING' AND lease_expires_at IS NULL"
-    assert one(committed.connection, held) == 0
+    assert done.keys() >= {"claim", "work", "complete", "enqueue", "release", "recover", "cancel", "delete"}, done
+    assert done.total() > 150, done
+    assert check_invariants(committed.connection, newest=None) == []

@@ -23,7 +23,7 @@ from tests.domain.conftest import Force
 from tests.domain.indexing import Indexing
 from tests.domain.rows import column, count, one, row, statuses
 
-pytestmark = pytest.mark.race
+pytestmark = [pytest.mark.race, pytest.mark.usefixtures("seen_for_long")]
 
 CLAIMERS = 16
 JOBS = 2000
@@ -95,7 +95,7 @@ def test_each_attempt_number_of_a_job_is_given_once_while_jobs_are_claimed_relea
 
     def work(number: int, connection: Connection) -> list[tuple[int, int]]:
         seen = []
-        for turn in range(15):
+        for turn in range(10):
             for job in claim_jobs(connection, committed.worker_id, 3, list(Task)):
                 connection.commit()
                 seen.append((job.claim.job_id, job.attempt_no))
@@ -107,7 +107,7 @@ def test_each_attempt_number_of_a_job_is_given_once_while_jobs_are_claimed_relea
             connection.commit()
         return seen
 
-    seen = [pair for some in background.map(work, range(8), [connect() for _ in range(8)]) for pair in some]
+    seen = [pair for some in background.map(work, range(6), [connect() for _ in range(6)]) for pair in some]
     assert Counter(seen).most_common(1)[0][1] == 1
     attempts = "SELECT job_id, attempt_no FROM indexing_attempts"
     assert {(job, number) for job, number in committed.connection.exec_driver_sql(attempts)} == set(seen)
@@ -212,7 +212,7 @@ def test_a_report_that_waits_for_the_recovery_of_its_attempt_is_a_conflict(
     wait_until_blocked(working)
     sweeping.commit()
     with pytest.raises(AttemptConflict, match="FAILED"):
-        reported.result(timeout=20)
+        reported.result(timeout=60)
     working.rollback()
     attempt = row(working, "indexing_attempts", claimed.claim.attempt_id)
     assert (attempt.failure_reason, attempt.retry_count) == ("LEASE_EXPIRED", 1)

@@ -236,7 +236,7 @@ def test_vectors_that_do_not_match_their_chunks_in_number_are_refused(
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=3, max_size=3))
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_vector_is_stored_to_the_last_bit(connection: Connection, vector: list[float]) -> None:
     if numpy.linalg.norm(numpy.array(vector, "float64")) == 0:
         return
@@ -310,10 +310,7 @@ def test_what_a_stage_made_is_not_stored_a_second_time(
     RECORDINGS[stage](connection, claim)
     before = dump(connection)
     for _ in range(4):
-        with connection.begin_nested() as savepoint:
-            with pytest.raises(IntegrityError):
-                RECORDINGS[stage](connection, claim)
-            savepoint.rollback()
+        RECORDINGS[stage](connection, claim)
     assert dump(connection) == before
 
 

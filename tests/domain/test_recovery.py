@@ -133,22 +133,22 @@ def test_twenty_expired_leases_are_recovered_at_a_time_the_oldest_first(committe
 
 
 def test_a_lease_that_is_renewed_in_time_is_never_swept(committed: Indexing, wait_until: WaitUntil) -> None:
-    """Ten leases long: each renewal asks for a tenth of a second more, and a sweep runs between them."""
+    """A sweep runs between the renewals, for half as long again as one lease."""
     committed.upload()
     claim = committed.claim().claim
-    lease = timedelta(seconds=1)
+    lease = timedelta(seconds=2)
     begin_stage(committed.connection, claim, Task.PARSE, committed.worker_id, lease)
     committed.connection.commit()
     began = one(committed.connection, "SELECT stage_started_at FROM indexing_attempts")
 
-    def renewed_for_three_leases() -> bool:
+    def renewed_for_longer_than_a_lease() -> bool:
         assert extend_leases(committed.connection, [claim], lease) == []
         assert recover_expired_leases(committed.connection) == 0
         over = one(committed.connection, "SELECT clock_timestamp() - cast(:began AS timestamptz)", began=began)
         committed.connection.commit()
-        return bool(over > 3 * lease)
+        return bool(over > 1.5 * lease)
 
-    wait_until(renewed_for_three_leases)
+    wait_until(renewed_for_longer_than_a_lease)
 
 
 @pytest.mark.race

@@ -93,7 +93,7 @@ def test_the_longest_and_largest_values_are_stored(
     st.text(st.characters(exclude_categories=()), max_size=300) | st.none(),
 )
 @settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 def test_any_text_is_stored_as_it_is_or_refused_in_words(
     connection: Connection, name: str, owner_id: str, sha256: str, request_id: str | None
