@@ -51,6 +51,7 @@ IDLE_LOOK = 30.0  # s between them otherwise
 LATELY = 60.0  # s since the last stage or hint, after which there is no work
 LONGEST_PAUSE = 30.0  # s between tries while the database is away and nothing runs here
 DATABASE_PATIENCE = 4  # s until a silent database is taken to be away
+BROKER_PAUSE = 4.0  # s between tries while the broker is away
 HANG_PATIENCE = 30.0  # s a deaf worker gets to end tidily
 
 
@@ -108,6 +109,7 @@ class Watch:
         self._engine = single_connection_engine(DATABASE_PATIENCE)
         self._connection: Connection | None = None
         self._broker: Broker | None = None
+        self._broker_again_at = 0.0
         self._failures = 0
         self._next_renewal = self._next_sign = 0.0
         self._looked_at = self._hinted_at = monotonic()
@@ -231,14 +233,21 @@ class Watch:
             killer.start()
 
     def _tell_broker(self, act: Callable[[Broker], T]) -> T | None:
-        """Do ``act`` on the thread's own link to the broker; None when the broker is away."""
+        """Do ``act`` on the thread's own link to the broker; None when the broker is away, or was a moment ago.
+
+        Leases are renewed by this thread: it waits for the broker once, 2 s, and then leaves it alone for a while.
+        """
+        if monotonic() < self._broker_again_at:
+            return None
         try:
             if self._broker is None:
-                patience = {"socket_timeout": 2, "socket_connect_timeout": 2}
+                # Without max_retries kombu would try again by itself, each time for seconds.
+                patience = {"socket_timeout": 2, "socket_connect_timeout": 2, "max_retries": 0}
                 self._broker = self.app.connection_for_write(transport_options=patience)
             return act(self._broker)
         except Exception as error:  # noqa: BLE001 - the rows are safe, and leases must go on
             log.warning("the broker cannot be used: %s", self._cleaned(error))
+            self._broker_again_at = monotonic() + BROKER_PAUSE
             broker, self._broker = self._broker, None
             if broker is not None:
                 with suppress(Exception):
