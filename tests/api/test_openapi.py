@@ -38,7 +38,7 @@ def test_no_call_ends_in_a_server_error_and_each_answers_as_it_is_described(
             *(sys.executable, "-m", "schemathesis.cli", "run", f"{api_process.url}/openapi.json"),
             *("--include-path-regex", paths, "--header", f"Authorization: Bearer {token}"),
             *("--checks", ",".join(CHECKS), "--phases", "examples,coverage,fuzzing"),
-            *("--max-examples", "8", "--seed", "1", "--no-shrink", "--no-color", "--warnings", "off"),
+            *("--max-examples", "4", "--seed", "1", "--no-shrink", "--no-color", "--warnings", "off"),
             "--suppress-health-check=all",
             "--continue-on-failure",
         ]
