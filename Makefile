@@ -15,7 +15,7 @@ export UV_LINK_MODE := copy
 export UV_SYSTEM_CERTS := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test chaos model cuts interleavings isolation check lock clean
+.PHONY: help setup demo up test chaos deaf poison model cuts interleavings isolation check lock clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-13s %s\n", $$1, $$2 }'
@@ -64,6 +64,12 @@ isolation: $(READY) ## The suites of domain and database under other isolation l
 
 chaos: $(READY) ## Workers at work for MINUTES (30) while all around them fails; writes chaos-report.txt and .svg
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+deaf: $(READY) ## Broker and database silent for minutes, names gone; prints what each took
+	@LONG=1 $(BIN)/python -m pytest -s tests/end_to_end/test_deaf_and_blind.py
+
+poison: $(READY) ## A thousand poisoned documents in one worker, whose memory stays flat (20 minutes)
+	@POISON=1000 $(BIN)/python -m pytest tests/end_to_end/test_poison.py -k every_kind
 
 check: $(READY) ## Formatter, linter, types, import rules, SQL lint
 	@$(BIN)/ruff format --check --quiet . || { echo "Run $(BIN)/ruff format ." >&2; exit 1; }

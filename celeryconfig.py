@@ -72,6 +72,10 @@ task_publish_retry_policy = {"max_retries": 2, "interval_start": 0, "interval_st
 worker_send_task_events = True
 task_send_sent_event = True
 
+# One strange message or one dead child must not end the main process: see there.
+worker_consumer = "tasks.hardened:Consumer"
+worker_pool = "tasks.hardened:TaskPool"
+
 worker_max_tasks_per_child = 200  # native parsers leak
 worker_max_memory_per_child = 1_000_000  # KiB; looked at when a task ends
 worker_proc_alive_timeout = 60.0  # s; a child of a busy machine needs more than the default 4 to come up

@@ -20,6 +20,9 @@ from .read_office import read_docx, read_odt, read_pdf, read_pptx, read_rtf
 from .read_xlsx import read_xlsx
 
 MAX_TITLE_CHARACTERS = 500
+# More than any document that is let in holds, unless its parser went wrong or it was made to burst: cleaning and
+# storing a gigabyte would take minutes and several times its memory.
+MAX_TEXT_CHARACTERS = 128 * 1024 * 1024
 _PAGE_BREAK = "\n\n"
 
 
@@ -51,6 +54,7 @@ def parse(content: bytes, name: str) -> Parsed:
     """
     sniffed = sniff(content, name)
     found = _extract(content, sniffed)
+    _refuse_too_much(found)
     pages = [_clean(page) for page in found.pages]
     text = _PAGE_BREAK.join(pages) if pages else _clean(found.text)
     if is_blank(text):
@@ -62,6 +66,15 @@ def parse(content: bytes, name: str) -> Parsed:
         _metadata(found, sniffed),
         sniffed.media_type,
     )
+
+
+def _refuse_too_much(found: Extracted) -> None:
+    characters = len(found.text) + sum(map(len, found.pages))
+    if characters > MAX_TEXT_CHARACTERS:
+        raise content_invalid(
+            Reason.TOO_LARGE,
+            f"the document holds {characters:,} characters of text; {MAX_TEXT_CHARACTERS:,} are allowed: split it",
+        )
 
 
 def _extract(content: bytes, sniffed: Sniffed) -> Extracted:

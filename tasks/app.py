@@ -17,7 +17,8 @@ def configuration() -> dict[str, Any]:
     return {name: value for name, value in names if isinstance(value, plain) and not name.startswith("_")}
 
 
-app = Celery("holdfast")
+# By name, as it is imported later. Celery's own tasks get it too: their messages are no better than others.
+app = Celery("holdfast", task_cls="tasks.requests:StageTask")
 app.add_defaults(configuration)
 # By name: they are imported by a worker only, not by every command that touches the app.
 app.steps["worker"].add("tasks.supervisor:Supervisor")

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from celery import Task
-from celery.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
+from celery.exceptions import InvalidTaskError, Terminated, TimeLimitExceeded, WorkerLostError
 from celery.worker import state
 from celery.worker.request import Request
 
@@ -64,7 +64,16 @@ class StageRequest(Request):
     """A message on its way through the main process. Never touches the database: this is the event loop."""
 
     def __init__(self, message: Any, **options: Any) -> None:
-        super().__init__(message, **options)
+        try:
+            super().__init__(message, **options)
+            if not isinstance(self.id, str) or not isinstance(self.args, list) or not isinstance(self.kwargs, dict):
+                raise InvalidTaskError("its id, its arguments or its keywords are of another kind")
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            # Celery discards a message for this error, and for these ends the event loop and puts it back.
+            raise InvalidTaskError(f"it is not shaped as a task: {type(error).__name__}") from None
+        # Limits and times are the settings', not the sender's: a child must not get more time from a message.
+        self.time_limits = (None, None)
+        self._eta = self._expires = None
         self.claim = read_claim(self.request_dict, self.args[0] if self.args else None)
         self.accepted_at: float | None = None
         # The child learns from here which worker it belongs to: the id may come after the fork.

@@ -32,6 +32,7 @@ from domain.wake import claim_hint_due
 from domain.workers import note_worker_seen, note_worker_stopped, register_worker
 from settings import settings
 from tasks.database import short_transaction, single_connection_engine
+from tasks.hardened import TaskPool
 from tasks.leases import Leases, running_stages
 from tasks.lost_messages import Hearing, count_waiting, release_lost
 from tasks.messages import CLAIM_QUEUE, hint_unless_waiting
@@ -50,6 +51,7 @@ IDLE_LOOK = 30.0  # s between them otherwise
 LATELY = 60.0  # s since the last stage or hint, after which there is no work
 LONGEST_PAUSE = 30.0  # s between tries while the database is away and nothing runs here
 DATABASE_PATIENCE = 4  # s until a silent database is taken to be away
+BROKER_PAUSE = 4.0  # s between tries while the broker is away
 HANG_PATIENCE = 30.0  # s a deaf worker gets to end tidily
 
 
@@ -59,12 +61,14 @@ class Supervisor(bootsteps.StartStopStep):
     requires = ("celery.worker.components:Pool",)
 
     def __init__(self, worker: Any, **_options: Any) -> None:
-        if "prefork" not in str(worker.pool_cls.__module__):
+        if not issubclass(worker.pool_cls, TaskPool):
             raise ImproperlyConfigured(
                 "Holdfast needs the prefork pool, the default: only its children can be stopped at a time limit"
             )
         if Task.EMBED in worker.app.amqp.queues.consume_from:
             warm_up()  # before the fork: children share the model's memory, and a new child starts with it
+        # At level DEBUG it shows each request whole, and with it the claim token.
+        logging.getLogger("celery.pool").setLevel(logging.INFO)
         self.watch: Watch | None = None
 
     def start(self, worker: Any) -> None:
@@ -105,6 +109,7 @@ class Watch:
         self._engine = single_connection_engine(DATABASE_PATIENCE)
         self._connection: Connection | None = None
         self._broker: Broker | None = None
+        self._broker_again_at = 0.0
         self._failures = 0
         self._next_renewal = self._next_sign = 0.0
         self._looked_at = self._hinted_at = monotonic()
@@ -228,14 +233,21 @@ class Watch:
             killer.start()
 
     def _tell_broker(self, act: Callable[[Broker], T]) -> T | None:
-        """Do ``act`` on the thread's own link to the broker; None when the broker is away."""
+        """Do ``act`` on the thread's own link to the broker; None when the broker is away, or was a moment ago.
+
+        Leases are renewed by this thread: it waits for the broker once, 2 s, and then leaves it alone for a while.
+        """
+        if monotonic() < self._broker_again_at:
+            return None
         try:
             if self._broker is None:
-                patience = {"socket_timeout": 2, "socket_connect_timeout": 2}
+                # Without max_retries kombu would try again by itself, each time for seconds.
+                patience = {"socket_timeout": 2, "socket_connect_timeout": 2, "max_retries": 0}
                 self._broker = self.app.connection_for_write(transport_options=patience)
             return act(self._broker)
         except Exception as error:  # noqa: BLE001 - the rows are safe, and leases must go on
             log.warning("the broker cannot be used: %s", self._cleaned(error))
+            self._broker_again_at = monotonic() + BROKER_PAUSE
             broker, self._broker = self._broker, None
             if broker is not None:
                 with suppress(Exception):

@@ -89,7 +89,9 @@ def unexplained(system: System, played: Sequence[Played]) -> Iterator[str]:
     )
     for attempt, name, stage, kind, reason, message, at in failed:
         if not any(
-            {kind, reason} & one.act.explains and one.began_at - 1 <= at <= one.mended_at + AFTERMATH for one in played
+            {kind, reason} & one.act.explains
+            and one.began_at - 1 <= at <= max(one.mended_at + AFTERMATH, one.over_at + 1)
+            for one in played
         ):
             yield f"attempt {attempt} of {name}: {stage} {kind} {reason}, and nothing explains it: {message}"
 

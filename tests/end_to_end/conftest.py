@@ -60,6 +60,7 @@ class System:
     provider: Provider
     folder: Path
     workers: list[Worker] = field(default_factory=list)
+    wrapper: Sequence[str] = ()  # a command that each worker is started by
 
     # Workers
 
@@ -76,7 +77,7 @@ class System:
         command = [sys.executable, "-m", "celery", "-A", app, "worker", "-n", f"{name}@test", "-l", "info"]
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [*command, "--without-gossip", "--without-mingle", *options],
+                [*self.wrapper, *command, "--without-gossip", "--without-mingle", *options],
                 cwd=ROOT,
                 env=self.environment | settings,
                 stdout=output,

@@ -171,3 +171,11 @@ def test_a_doctype_in_an_office_document_is_not_opened() -> None:
         with invalid("ARCHIVE_UNSAFE") as caught:
             parse(zipped(entries), "a")
         assert "DOCTYPE" in caught[0].message
+
+
+def test_more_text_than_any_document_holds_is_refused_before_it_is_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stages.parse.MAX_TEXT_CHARACTERS", 1000)
+    assert parse(b"word " * 200, "a.txt").text
+    with invalid("TOO_LARGE") as failures:
+        parse(b"word " * 201, "a.txt")
+    assert "1,005 characters" in failures[0].message
