@@ -1,39 +1,28 @@
 """Random walks through the life of documents, held to the model after every step."""
 
-from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any
-from uuid import UUID
 
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, precondition, rule
-from sqlalchemy import Connection, text
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from domain.begin import begin_stage
 from domain.cancel import cancel_document
-from domain.claim import claim_jobs
-from domain.complete import complete_attempt
 from domain.delete import delete_document
-from domain.enqueue import Upload, enqueue_documents, register_model
+from domain.enqueue import Upload, register_model
 from domain.fail import fail_attempt
 from domain.failures import Failure, FailureType
-from domain.held import Claim
 from domain.lease import extend_leases
 from domain.policy import FailurePolicy, set_policy
-from domain.record import record_chunks, record_embeddings, record_parsed
 from domain.recover import recover_expired_leases
 from domain.release import release_attempt, release_unbegun
 from domain.retry import retry_version
 from domain.statuses import Task
 from domain.workers import note_worker_stopped, register_worker
-from tests.domain.indexing import Passage, Text
 from tests.model import asking, working
-from tests.model.steps import WORKERS, Walk
-from tests.model.world import HOUR, Attempt, Worker
+from tests.model.steps import WORKERS
+from tests.model.work import LEASE, PARSED_SHA256, Work, claim_of, pick
+from tests.model.world import HOUR, Worker
 
-LEASE = timedelta(hours=12)
-PARSED_SHA256 = "e" * 64
 TABLES = "documents, document_versions, embedding_jobs, indexing_attempts, parsed_texts, chunks, embeddings, "
 TABLES += "indexing_events, processing_failures, notifications, workers"
 
@@ -62,15 +51,12 @@ mostly = st.sampled_from([True, True, True, True, False])
 any_tasks = st.sampled_from([(Task.PARSE, Task.EMBED), (Task.PARSE,), (Task.EMBED,)])
 
 
-def pick(found: Sequence[Any], number: int) -> Any:
-    return found[-1 - number % len(found)]
-
-
-class DocumentsAndWorkers(Walk):
+class DocumentsAndWorkers(Work):
     """Several owners, documents, versions and workers; every step is one transaction, kept or rolled back."""
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(pace=st.lists(st.integers(0, 5), min_size=10, max_size=50))
+    def start(self, pace: list[int]) -> None:
+        self.pace = pace
         self.force(f"TRUNCATE {TABLES} RESTART IDENTITY")
         connection = self.connections[0]
         self.model_id = register_model(connection, "test:model-3", 3)
@@ -85,16 +71,14 @@ class DocumentsAndWorkers(Walk):
 
     @rule(asked=st.lists(uploads, min_size=1, max_size=3), keep=mostly)
     def enqueue(self, asked: list[Upload], keep: bool) -> None:
-        self.step(
-            lambda connection: enqueue_documents(connection, asked, self.model_id),
-            lambda world, got: asking.enqueue(world, asked, self.model_id, got),
-            keep,
-        )
+        self.enqueue_all(asked, keep)
 
     @precondition(lambda self: self.world.versions)
-    @rule(number=which, keep=mostly)
-    def retry(self, number: int, keep: bool) -> None:
-        version_id = pick(list(self.world.versions), number)
+    @rule(number=which, stopped=mostly, keep=mostly)
+    def retry(self, number: int, stopped: bool, keep: bool) -> None:
+        """Of a version that stopped, if there is one and ``stopped``; of any other it is refused."""
+        candidates = [version.id for version in self.world.versions.values() if version.stopped_stage]
+        version_id = pick(candidates if stopped and candidates else list(self.world.versions), number)
         self.step(
             lambda connection: retry_version(connection, version_id),
             lambda world, got: asking.retry(world, version_id, got),
@@ -128,34 +112,18 @@ class DocumentsAndWorkers(Walk):
     def claim(self, worker: int, limit: int, tasks: tuple[Task, ...], keep: bool) -> None:
         self.claim_for(pick(list(self.world.workers), worker), limit, tasks, keep)
 
-    def claim_for(self, worker_id: int, limit: int, tasks: tuple[Task, ...], keep: bool = True) -> None:
-        self.step(
-            lambda connection: claim_jobs(connection, worker_id, limit, tasks),
-            lambda world, got: working.claim(world, worker_id, limit, tasks, got),
-            keep,
-        )
-
-    @rule(number=which, chunks=st.integers(1, 3), steps=st.integers(1, 8))
-    def work(self, number: int, chunks: int, steps: int) -> None:
-        """What the worker of a running attempt should do, step by step; or claim."""
-        for _ in range(steps):
+    @invariant()
+    def go_on_meanwhile(self) -> None:
+        """Whatever else is done or left out of a walk, there are documents, and workers that take them further."""
+        steps = self.pace.pop() if self.pace else 0
+        for number in range(steps):
             if self.running():
-                self.go_on(pick(self.running(), number), chunks)
+                self.go_on(pick(self.running(), steps * number), number % 3 + 1)
+            elif any(job.due for job in self.world.jobs.values()):
+                self.claim_for(pick(list(self.world.workers), steps), number + 1, tuple(Task))
             else:
-                self.claim_for(pick(list(self.world.workers), number), chunks, tuple(Task))
-
-    def go_on(self, attempt: Attempt, chunks: int) -> None:
-        claim, version = claim_of(attempt), attempt.job.version
-        if not attempt.begun:
-            self.begin_as(claim, Task(attempt.job.task), claim.worker_id)
-        elif version.status == "PARSING":
-            self.record_text(claim)
-        elif version.status == "CHUNKING":
-            self.record_passages(claim, chunks)
-        elif version.status == "EMBEDDING":
-            self.record_vectors(claim, range(chunks))
-        else:
-            self.report_complete(claim)
+                upload = Upload("ann", f"{'ab'[steps % 2]}.txt", "file:///1", max_retry_count=steps % 3)
+                self.enqueue_all([upload])
 
     @precondition(lambda self: self.world.attempts)
     @rule(number=which, wrong=st.sampled_from(["", "", "token", "worker", "job"]), task=st.sampled_from(Task), by=which)
@@ -185,9 +153,17 @@ class DocumentsAndWorkers(Walk):
             self.step(lambda c: release_attempt(c, claim), lambda world, got: working.release(world, claim), keep)
 
     @precondition(lambda self: self.world.attempts)
-    @rule(number=which, wrong=st.sampled_from(["", "", "", "token", "worker", "job"]), failure=failures, keep=mostly)
-    def fail(self, number: int, wrong: str, failure: Failure, keep: bool) -> None:
+    @rule(
+        number=which,
+        running=mostly,
+        wrong=st.sampled_from(["", "", "", "token", "worker", "job"]),
+        failure=failures,
+        keep=mostly,
+    )
+    def fail(self, number: int, running: bool, wrong: str, failure: Failure, keep: bool) -> None:
         claim = self.any_claim(number, wrong)
+        if running and self.running():
+            claim = claim_of(pick(self.running(), number))
         self.step(
             lambda connection: fail_attempt(connection, claim, failure),
             lambda world, got: working.fail(world, claim, failure),
@@ -273,69 +249,3 @@ class DocumentsAndWorkers(Walk):
         worker_id = register_worker(connection, "worker", old.queues, old.concurrency)
         connection.commit()
         self.world.workers[worker_id] = Worker(worker_id, old.queues, old.concurrency)
-
-    # How each is done and judged
-
-    def begin_as(self, claim: Claim, task: Task, run_by: int) -> None:
-        self.step(
-            lambda connection: begin_stage(connection, claim, task, run_by, LEASE),
-            lambda world, got: working.begin(world, claim, task, run_by),
-        )
-
-    def record_text(self, claim: Claim, keep: bool = True) -> None:
-        job = self.world.jobs.get(claim.job_id)
-        sha256 = (job and job.version.sha256) or PARSED_SHA256
-        self.step(
-            lambda connection: record_parsed(connection, claim, Text("one two three"), sha256, 13),
-            lambda world, got: working.record_parsed(world, claim, sha256),
-            keep,
-        )
-
-    def record_passages(self, claim: Claim, count: int, keep: bool = True) -> None:
-        passages = [Passage("word", 5 * number, 5 * number + 4, None, 1) for number in range(count)]
-        self.step(
-            lambda connection: record_chunks(connection, claim, passages),
-            lambda world, got: working.record_chunks(world, claim, count),
-            keep,
-        )
-
-    def record_vectors(self, claim: Claim, numbers: Sequence[int], keep: bool = True) -> None:
-        job = self.world.jobs.get(claim.job_id)
-        numbers = [number for number in numbers if job and number < job.version.chunks]
-
-        def record(connection: Connection) -> bool:
-            chunk_ids = connection.execute(
-                text("SELECT id FROM chunks WHERE version_id = :version AND chunk_no = ANY (:numbers)"),
-                {"version": job.version.id if job else 0, "numbers": numbers},
-            ).scalars()
-            found = list(chunk_ids)
-            return record_embeddings(connection, claim, found, [[1.0, 0.0, 0.0]] * len(found))
-
-        self.step(record, lambda world, got: working.record_embeddings(world, claim, numbers), keep)
-
-    def report_complete(self, claim: Claim, keep: bool = True) -> None:
-        self.step(
-            lambda connection: complete_attempt(connection, claim),
-            lambda world, got: working.complete(world, claim),
-            keep,
-        )
-
-    def running(self) -> list[Attempt]:
-        return [attempt for attempt in self.world.attempts.values() if attempt.status == "STARTED"]
-
-    def waiting(self) -> list[Any]:
-        return [job for job in self.world.jobs.values() if job.status == "PENDING" and job.due is None]
-
-    def any_claim(self, number: int, wrong: str) -> Claim:
-        claim = claim_of(pick(list(self.world.attempts.values()), number))
-        if wrong == "token":
-            return Claim(claim.job_id, claim.attempt_id, claim.worker_id, UUID(int=1))
-        if wrong == "worker":
-            return Claim(claim.job_id, claim.attempt_id, claim.worker_id + 1, claim.token)
-        if wrong == "job":
-            return Claim(pick(list(self.world.jobs), number + 1), claim.attempt_id, claim.worker_id, claim.token)
-        return claim
-
-
-def claim_of(attempt: Attempt) -> Claim:
-    return Claim(attempt.job.id, attempt.id, attempt.worker_id, attempt.token)

@@ -18,7 +18,6 @@ from domain.workers import note_worker_seen
 from tests.conftest import Engines
 from tests.invariants import violations
 from tests.model import rows
-from tests.model.working import Refused
 from tests.model.world import World
 
 Expect = Callable[[World, Any], Any]
@@ -35,6 +34,7 @@ class Walk(RuleBasedStateMachine):
         self.superuser = engines.superuser.connect()
         self.connections = [engines.app.connect() for _ in WORKERS]
         self.turn = 0
+        self.pace: list[int] = []
         self.last_event = 0
 
     def teardown(self) -> None:
@@ -57,7 +57,7 @@ class Walk(RuleBasedStateMachine):
         world.new_events = []
         try:
             expected = expect(world, got)
-        except (DomainError, Refused) as error:
+        except DomainError as error:
             expected, world = error, deepcopy(self.world)
             world.new_events = []
         assert answer(got) == answer(expected), (answer(got), answer(expected))
@@ -106,8 +106,6 @@ def answer(got: Any) -> Any:
     """An answer in the shape of the model's: plain values, an error as its type and reason, a refusal as its rule."""
     if isinstance(got, DBAPIError):
         return rule_of(got) or repr(got)
-    if isinstance(got, Refused):
-        return got.rule
     if isinstance(got, DomainError):
         return type(got), got.reason if isinstance(got, ClaimLost) else None
     if isinstance(got, list):

@@ -14,6 +14,7 @@ from domain.errors import (
     AttemptNotCurrent,
     ClaimLost,
     NotFound,
+    StageNotCurrent,
     StageNotDue,
     VersionIncomplete,
 )
@@ -21,14 +22,6 @@ from domain.failures import Failure, FailureType
 from domain.held import Claim
 from domain.statuses import Task
 from tests.model.world import Attempt, Job, Version, World
-
-
-class Refused(Exception):
-    """The database refuses the change, by the rule of this name."""
-
-    def __init__(self, rule: str) -> None:
-        super().__init__(rule)
-        self.rule = rule
 
 
 def find(world: World, claim: Claim) -> tuple[Job, Attempt]:
@@ -147,7 +140,7 @@ def record_parsed(world: World, claim: Claim, sha256: str) -> None:
     job, _ = held(world, claim)
     version = job.version
     if version.status != "PARSING":
-        raise Refused("parsed_texts_only_while_parsing")
+        return  # the same text again
     version.has_text, version.sha256 = True, sha256
     move_on(world, version, "CHUNKING")
 
@@ -155,10 +148,10 @@ def record_parsed(world: World, claim: Claim, sha256: str) -> None:
 def record_chunks(world: World, claim: Claim, count: int) -> None:
     job, attempt = held(world, claim)
     version = job.version
-    if version.chunks:
-        raise Refused("chunks_number_once_per_version")
     if version.status != "CHUNKING":
-        raise Refused("chunks_only_while_chunking")
+        if version.chunks == count:
+            return  # the same chunks again
+        raise StageNotCurrent(version.id, version.status, "")
     version.chunks = count
     move_on(world, version, "EMBEDDING")
     job.task, attempt.begun = "embed", False
