@@ -8,9 +8,10 @@ from sqlalchemy import Connection
 
 from domain.statuses import Task, VersionStatus
 from domain.wake import HINT_INTERVAL, claim_hint_due, longest_due_seconds, work_is_due
-from tests.conftest import Connect
+from tests.conftest import Connect, Database
 from tests.domain.conftest import Force
 from tests.domain.indexing import Indexing
+from tests.domain.statements import executed, plan
 
 BOTH = list(Task)
 
@@ -106,6 +107,20 @@ def test_a_whole_fleet_sends_one_hint_in_half_a_second(
     while hints < 3:
         hints += list(background.map(ask, connections)).count(True)
     assert hints <= 1 + (time.monotonic() - began) / HINT_INTERVAL.total_seconds()
+
+
+def test_the_question_is_answered_from_the_heads_of_two_indexes(
+    database: Database, indexing: Indexing, connection: Connection
+) -> None:
+    # A fresh database: what autovacuum learns of one that is shared and rolled back would sway the planner.
+    indexing.upload()
+    connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+    with executed(connection) as statements:
+        work_is_due(connection, BOTH)
+    found = plan(connection, statements[0])
+    assert "jobs_due" in found
+    assert "jobs_leased" in found
+    assert "Seq Scan" not in found
 
 
 def test_a_clock_that_was_set_back_silences_no_fleet(committed: Indexing, force: Force) -> None:

@@ -9,7 +9,6 @@ from itertools import combinations_with_replacement, product
 
 import pytest
 
-from tests.conftest import Database, Engines
 from tests.interleavings import operations as do
 from tests.interleavings import scenes
 from tests.interleavings.operations import ASKED, ENDS, PASSES_OVER, Operation, comparable, rows_left
@@ -91,24 +90,13 @@ def chosen() -> list[Pair]:
     return [pair for pair in ALL if str(pair) in HARD or pair in some]
 
 
-@pytest.fixture
-def stage(database: Database, engines: Engines) -> Iterator[Stage]:
-    made = Stage(engines)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def director(database: Database, engines: Engines) -> Iterator[Director]:
-    made = Director(engines.app)
-    yield made
-    made.close()
-
-
-def test_two_operations_that_meet_end_as_if_one_had_come_after_the_other(stage: Stage, director: Director) -> None:
+@pytest.mark.parametrize("pair", chosen(), ids=str)
+def test_two_operations_that_meet_end_as_if_one_had_come_after_the_other(
+    stage: Stage, director: Director, pair: Pair
+) -> None:
     """In every order: no deadlock, no row that breaks a rule, and the answers and rows of one after the other: so of
     two that exclude each other, exactly one wins. What passes over a locked row may also have done nothing."""
-    wrong = [found for pair in chosen() for found in judge(pair, stage, director)]
+    wrong = list(judge(pair, stage, director))
     assert not wrong, "\n".join(wrong[:20])
 
 
