@@ -59,7 +59,7 @@ def gather(
         (
             "final failures",
             counted(
-                "SELECT failure_type || coalesce(' ' || failure_reason, ''), count(*) FROM indexing_attempts "
+                "SELECT coalesce(failure_reason, failure_type), count(*) FROM indexing_attempts "
                 "WHERE outcome = 'FAILED' GROUP BY 1 ORDER BY 2 DESC"
             ),
         ),
@@ -119,7 +119,7 @@ def as_text(report: Report) -> str:
 def as_svg(report: Report) -> str:
     """The page as a picture: a line per kind of harm, solid while it lasts, pale until all it met was at its end."""
     names = sorted({one.act.name for one in report.played}, key=lambda name: (touched(report, name), name))
-    left, width, row, top, curve_height = 210, 940, 22, 150, 160
+    left, width, row, top, curve_height = 210, 940, 22, 190, 160
     total = report.ended_at - report.began_at
     height = top + row * len(names) + 40 + curve_height + 60
 
@@ -135,8 +135,7 @@ def as_svg(report: Report) -> str:
         "Pale: until all that was in work when it began is at its end. Tick: next document indexed.</text>",
     ]
     for place, (name, value) in enumerate(tally for tally in report.tallies if tally[0] != "attempts"):
-        column, line = divmod(place, 3)
-        parts.append(f'<text x="{24 + column * 600}" y="{82 + line * 17}">{escape(f"{name}: {value}")}</text>')
+        parts.append(f'<text x="24" y="{82 + place * 17}">{escape(f"{name}: {value}")}</text>')
     for place, name in enumerate(names):
         y = top + place * row
         colour = COLOURS[touched(report, name)]

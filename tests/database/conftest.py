@@ -29,7 +29,8 @@ def warm(engine: Engine) -> Engine:
         assert isinstance(driver_connection, DriverConnection)
         return driver_connection
 
-    pooled = create_engine(engine.url, creator=connect, poolclass=SingletonThreadPool)
+    # Asked before each use: a test of this process that runs between two of these may have restarted the server.
+    pooled = create_engine(engine.url, creator=connect, poolclass=SingletonThreadPool, pool_pre_ping=True)
     event.listen(pooled, "commit", refuse_to_commit)
     return pooled
 
